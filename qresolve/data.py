@@ -14,6 +14,7 @@ def data_folder(name: str) -> Path:
 
     Raises:
         DataInvalid: neither the installed copy nor a checkout has it.
+
     """
     for base in (_PACKAGE / "_data", _PACKAGE.parent):
         folder = base / name

@@ -57,6 +57,7 @@ class Setting:
 
         Raises:
             DataInvalid: unknown keys or a value of another type.
+
         """
         if set(values) - {"path", "env", "value", "unset"}:
             raise DataInvalid(f"not a setting: {dict(values)!r}")
@@ -74,7 +75,9 @@ class SettingConflict:
     values: tuple[Value, ...]
 
 
-def merge_settings(groups: Iterable[Iterable[Setting]]) -> tuple[tuple[Setting, ...], tuple[SettingConflict, ...]]:
+def merge_settings(
+    groups: Iterable[Iterable[Setting]],
+) -> tuple[tuple[Setting, ...], tuple[SettingConflict, ...]]:
     """All settings of all groups, sorted, each once; and the keys for which two values were asked."""
     by_key: dict[str, dict[Value, Setting]] = {}
     for group in groups:

@@ -37,11 +37,14 @@ class Table:
     def __contains__(self, key: str) -> bool:
         return key in self._values
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
     def keys(self) -> tuple[str, ...]:
         """All keys, asked for or not, in file order."""
         return tuple(self._values)
 
-    def raw(self, key: str) -> Any:  # noqa: ANN401 - the caller checks what it is
+    def raw(self, key: str) -> Any:
         """The untyped value of ``key``, or None."""
         self._asked.add(key)
         return self._values.get(key)
@@ -136,6 +139,7 @@ class Table:
 
         Raises:
             DataInvalid: a key that nothing reads.
+
         """
         for key in self._values:
             if key not in self._asked:
@@ -148,6 +152,7 @@ def read_toml(path: Path, *, name: str | None = None) -> Table:
 
     Raises:
         DataInvalid: it cannot be read or is not TOML.
+
     """
     import tomli  # noqa: PLC0415 - keeps `--version` fast
 
