@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from qresolve.gates import Compare, Undecided, decide
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from qresolve.knowledge.records import Explicit, Ladder, Route
 
@@ -33,9 +33,8 @@ class Outcome:
     why: str = ""
 
 
-def ordered_routes(ladder: Ladder, routes: dict[str, Route] | None, answer: Answer) -> tuple[str, ...]:
+def ordered_routes(ladder: Ladder, answer: Answer) -> tuple[str, ...]:
     """The ladder's order after its conditional moves."""
-    del routes
     order = list(ladder.order)
     for move in ladder.moves:
         if move.route in order and move.before in order and decide(move.when, answer):
@@ -62,7 +61,7 @@ def named_backend(explicit: Explicit, backends: tuple[str, ...], answer: Answer)
     return ""
 
 
-def select(ladder: Ladder, routes: dict[str, Route], answer: Answer) -> Outcome:
+def select(ladder: Ladder, routes: Mapping[str, Route], answer: Answer) -> Outcome:
     """Run the simulated selector.
 
     Raises:
@@ -72,7 +71,7 @@ def select(ladder: Ladder, routes: dict[str, Route], answer: Answer) -> Outcome:
     for force in ladder.forces:
         if decide(force.when, answer):
             return _forced(ladder, routes[force.route], answer)
-    order = ordered_routes(ladder, routes, answer)
+    order = ordered_routes(ladder, answer)
     named = False
     for explicit in ladder.explicit:
         backends = tuple(dict.fromkeys(backend for route in order for backend in routes[route].backends))
