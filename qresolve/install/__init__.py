@@ -1,0 +1,1 @@
+"""From a lock to an environment: the target interpreter, the installers, and what state they leave."""

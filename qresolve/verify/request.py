@@ -1,0 +1,86 @@
+"""Which formats are asked about: those of a lock, or those of the command line."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from qresolve.errors import UsageError
+from qresolve.verify.evidence import FormatRow
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from qresolve.lock.model import Lock
+
+_FORMAT = re.compile(r"(?P<format>[a-z0-9-]+)(?:@(?P<scheme>[a-z0-9-]+))?(?::(?P<role>[a-z]+))?")
+_ARCH = re.compile(r"sm\d{2,3}")
+
+
+def split_list(given: Sequence[str] | None) -> tuple[str, ...]:
+    """The items of an option that may be repeated and may hold commas."""
+    return tuple(item.strip() for text in given or () for item in text.split(",") if item.strip())
+
+
+def parse_format(text: str) -> tuple[str, str | None, str | None]:
+    """Format, scheme and role of ``FORMAT[@SCHEME][:ROLE]``, None where not given.
+
+    Raises:
+        UsageError: it is not of that form.
+    """
+    match = _FORMAT.fullmatch(text)
+    if match is None:
+        raise UsageError(f"`{text}` is not FORMAT[@SCHEME][:ROLE]", hint="qresolve verify --only nvfp4")
+    return match["format"], match["scheme"], match["role"]
+
+
+def select_locked(lock: Lock, *, only: Sequence[str], gpus: Sequence[str]) -> tuple[FormatRow, ...]:
+    """The lock's rows, or those of ``only`` and ``gpus`` (names or archs of the lock).
+
+    Raises:
+        UsageError: the lock has no such format or GPU.
+    """
+    known = {name: arch for name, arch in lock.target.gpus} | {arch: arch for _name, arch in lock.target.gpus}
+    for gpu in gpus:
+        if gpu not in known:
+            raise UsageError(f"the lock is not for `{gpu}`", hint=f"qresolve verify --gpu {','.join(known)}")
+    archs = {known[gpu] for gpu in gpus} or set(known.values())
+    rows = tuple(
+        FormatRow(format=row.format, scheme=row.scheme, role=row.role, arch=row.arch, wanted=row.wanted)
+        for row in lock.formats
+        if row.arch in archs
+    )
+    if not only:
+        return rows
+    kept: list[FormatRow] = []
+    for text in only:
+        name, scheme, role = parse_format(text)
+        fitting = [
+            row for row in rows if row.format == name and scheme in (None, row.scheme) and role in (None, row.role)
+        ]
+        if not fitting:
+            have = ",".join(dict.fromkeys(row.format for row in rows))
+            raise UsageError(f"`{text}` is not in the lock", hint=f"qresolve verify --only {have}")
+        kept += [row for row in fitting if row not in kept]
+    return tuple(kept)
+
+
+def select_given(*, formats: Sequence[str], gpus: Sequence[str]) -> tuple[FormatRow, ...]:
+    """Rows for formats and archs (``sm120``) without a lock.
+
+    Raises:
+        UsageError: there is none of either, or one of another form.
+    """
+    if not formats or not gpus:
+        raise UsageError(
+            "without a lock, verify needs both --gpu and --formats",
+            hint="qresolve verify --gpu sm120 --formats nvfp4",
+        )
+    for gpu in gpus:
+        if _ARCH.fullmatch(gpu) is None:
+            raise UsageError(f"`{gpu}` is not an arch such as sm120", hint="qresolve verify --gpu sm120")
+    return tuple(
+        FormatRow(format=name, scheme=scheme, role=role or "dense", arch=gpu)
+        for gpu in gpus
+        for name, scheme, role in map(parse_format, formats)
+    )
