@@ -79,7 +79,10 @@ def run(arguments: argparse.Namespace) -> int:
     if formats and only:
         raise UsageError("--only picks from a lock's formats, and --formats is for no lock")
     if formats:
-        lock, rows = None, select_given(formats=formats, gpus=gpus)
+        from qresolve.knowledge.load import read_formats  # noqa: PLC0415
+        from qresolve.request import parse_formats  # noqa: PLC0415
+
+        lock, rows = None, select_given(parse_formats(formats, read_formats()), gpus)
     else:
         lock = read_lock(Path(arguments.lock or "pylock.toml"))
         rows = select_locked(lock, only=only, gpus=gpus)

@@ -6,6 +6,7 @@ import contextlib
 import os
 import pty
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ _CREDENTIALS = re.compile(r"(\b[a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s@]+@")
 _TERMINAL_CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _PIECE = re.compile(rb"[^\r\n]*[\r\n]+")
 _KEPT_LINES = 15
+_LOOK_EVERY = 0.5  # seconds
 _PATIENCE = 10.0  # seconds an interrupted installer gets to end by itself
 
 
@@ -133,6 +135,13 @@ def run_child(
         os.close(writing)
         try:
             while True:
+                ready, _writable, _failed = select.select([reading], [], [], _LOOK_EVERY)
+                if not ready:
+                    if child.poll() is None:
+                        continue
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(child.pid, signal.SIGKILL)  # it is gone, and what it started still works on
+                    break
                 try:
                     chunk = os.read(reading, 65536)
                 except OSError:  # a pseudo-terminal ends with EIO

@@ -84,18 +84,23 @@ def venv_command(uv: str, environment: Path, python: str) -> tuple[str, ...]:
     return (uv, "venv", "--python", python, str(environment))
 
 
-def install_command(installer: str, *, uv: str, python: Path, lock: Path, reinstall: bool) -> tuple[str, ...]:
-    """Install what ``lock`` lists for ``python``; ``reinstall`` lays down again what is already there.
+def install_command(
+    installer: str, *, uv: str, python: Path, lock: Path, reinstall: bool, differing: tuple[str, ...] = ()
+) -> tuple[str, ...]:
+    """Install what ``lock`` lists for ``python``.
 
-    uv also removes what is not locked; pip leaves it.
+    ``reinstall`` lays down again all that is already there; ``differing`` names packages whose files are not the
+    locked ones though the version is. pip can only lay down all. uv also removes what is not locked; pip leaves
+    it.
     """
     if installer == "uv":
-        again = ("--reinstall",) if reinstall else ()
+        some = [word for name in differing for word in ("--reinstall-package", name)]
+        again = ["--reinstall"] if reinstall else some
         return (
             uv, "pip", "sync", "--preview-features", "pylock", "--no-build", *again,
             "--python", str(python), str(lock),
         )  # fmt: skip
-    again = ("--force-reinstall",) if reinstall else ()
+    again = ["--force-reinstall"] if reinstall or differing else []
     return (
         sys.executable, "-I", "-m", "pip", "--python", str(python), "install", "--no-input", *again,
         "-r", str(lock),

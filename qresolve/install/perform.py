@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qresolve.errors import InstallFailed, UsageError
+from qresolve.errors import InstallFailed, Unproved, UsageError
 from qresolve.install.child import ChildEnd, run_child
 from qresolve.install.fit import check_driver, check_host, check_python, read_driver, read_libc, refuse
+from qresolve.install.installed_files import read_comparisons
 from qresolve.install.installers import find_uv, install_command, open_workplace, venv_command
 from qresolve.install.interpreter import Interpreter, find_interpreter, normalize_name, read_interpreter, same_version
 from qresolve.install.unfinished import MARKER, read_marker, remove_marker, write_marker
@@ -62,6 +63,16 @@ def compare_installed(lock: Lock, interpreter: Interpreter | None) -> Changes:
         add=tuple(f"{name}=={locked[name]}" for name in sorted(locked) if name not in kept),
         remove=tuple(f"{name}=={installed[name]}" for name in sorted(installed) if name not in kept),
         keep=tuple(f"{name}=={locked[name]}" for name in kept),
+    )
+
+
+def _differing(lock: Lock, interpreter: Interpreter) -> tuple[str, ...]:
+    """Gated packages whose installed files are not the locked wheel's: an installer would see the version only."""
+    comparisons = read_comparisons(lock.packages, interpreter.distributions)
+    return tuple(
+        name
+        for name, comparison in sorted(comparisons.items())
+        if isinstance(comparison, Unproved) or not comparison.same
     )
 
 
@@ -121,13 +132,13 @@ def _run(command: tuple[str, ...], work: Workplace, variables: Mapping[str, str]
         raise InstallFailed(f"{command[0]} cannot be started: {error}") from error
 
 
-def _failure(command: tuple[str, ...], end: ChildEnd, *, what: str, state: str) -> InstallFailed:
+def _failure(command: tuple[str, ...], end: ChildEnd, *, what: str, state: str, hint: str) -> InstallFailed:
     how = f"was killed by signal {-end.status}" if end.status < 0 else f"ended with status {end.status}"
     said = "\n".join(f"  {line}" for line in end.tail[-_SHOWN_LINES:])
     message = f"{Path(command[0]).name} {how}: {what}" if what else f"{Path(command[0]).name} {how}"
     return InstallFailed(
         f"{message}; {state}" + (f"\n{said}" if said else ""),
-        hint="qresolve install goes on where it stopped, once the cause is gone",
+        hint=hint,
     )
 
 
@@ -169,11 +180,15 @@ def perform_install(
     unfinished = interpreter is not None and read_marker(folder) is not None
     if unfinished:
         say(f"an earlier install into {folder} was not finished: every package is laid down again")
+    again = shlex.join(["qresolve", "install", "--lock", str(lock_file), "--env", str(folder)])
     uv = find_uv()
     with open_workplace(lock_file, environ) as work:
         executable = interpreter.executable if interpreter is not None else folder / "bin" / "python"
         create = venv_command(uv, folder, ".".join(lock.target.python.split(".")[:2]))
-        fill = install_command(installer, uv=uv, python=executable, lock=work.lock, reinstall=unfinished)
+        differing = () if interpreter is None else _differing(lock, interpreter)
+        fill = install_command(
+            installer, uv=uv, python=executable, lock=work.lock, reinstall=unfinished, differing=differing
+        )
         report = InstallReport(
             environment=folder,
             installer=installer,
@@ -190,7 +205,11 @@ def perform_install(
             end = _run(create, work, work.uv_variables)
             if end.status != 0:
                 raise _failure(
-                    create, end, what=f"Python {lock.target.python} for {folder}", state="nothing was installed"
+                    create,
+                    end,
+                    what=f"Python {lock.target.python} for {folder}",
+                    state="nothing was installed",
+                    hint=f"uv python install {lock.target.python}",
                 )
         say(f"installing {len(lock.packages)} packages into {folder} with {installer}")
         write_marker(folder, lock=lock_file.absolute(), installer=installer)
@@ -200,7 +219,7 @@ def perform_install(
             say(f"interrupted: {_state(lock, folder)}")
             raise
     if end.status != 0:
-        raise _failure(fill, end, what=_concerned(lock, end) or "", state=_state(lock, folder))
+        raise _failure(fill, end, what=_concerned(lock, end) or "", state=_state(lock, folder), hint=again)
     missing = compare_installed(lock, read_interpreter(folder / "bin" / "python")).add
     if missing:
         raise InstallFailed(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from qresolve.install.installed_files import read_comparisons
 from qresolve.install.interpreter import read_interpreter
 from qresolve.install.unfinished import read_marker
 from qresolve.verify.evidence import Binds, Evidence, Outcome, VerifiedEnvironment, VerifyReport
-from qresolve.verify.installed import check_installed, read_comparisons
+from qresolve.verify.installed import check_installed
 from qresolve.verify.rungs import check_unlooked, judge
 
 if TYPE_CHECKING:

@@ -32,17 +32,16 @@ class Binds(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatRow:
-    """A format that is asked about on one arch. ``scheme`` None is the format's default scheme."""
+    """A format that is asked about on one arch."""
 
     format: str
-    scheme: str | None
+    scheme: str
     role: str
     arch: str
-    wanted: str | None = None
+    wanted: str
 
     def __str__(self) -> str:
-        scheme = f"@{self.scheme}" if self.scheme is not None else ""
-        return f"{self.format}{scheme}:{self.role}"
+        return f"{self.format}@{self.scheme}:{self.role}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qresolve.errors import Unproved
+from qresolve.install.installed_files import copies_by_name
 from qresolve.install.interpreter import normalize_name, same_version
 from qresolve.verify.evidence import Binds, Evidence, Outcome
-from qresolve.wheels.record import RecordComparison, read_comparison
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,41 +18,9 @@ if TYPE_CHECKING:
     from qresolve.install.interpreter import InstalledDistribution
     from qresolve.install.unfinished import Unfinished
     from qresolve.lock.model import LockedPackage
+    from qresolve.wheels.record import RecordComparison
 
 _NAMED_FILES = 3
-
-
-def _copies(
-    distributions: Sequence[InstalledDistribution],
-) -> dict[str, tuple[InstalledDistribution, ...]]:
-    copies: dict[str, tuple[InstalledDistribution, ...]] = {}
-    for distribution in distributions:
-        name = distribution.normalized_name
-        if name is not None:
-            copies[name] = (*copies.get(name, ()), distribution)
-    return copies
-
-
-def read_comparisons(
-    packages: Sequence[LockedPackage], distributions: Sequence[InstalledDistribution]
-) -> dict[str, RecordComparison | Unproved]:
-    """Hash the installed files of each package whose digest the lock holds; by name.
-
-    An error to look is kept as the error: it is an outcome, not an end.
-    """
-    copies = _copies(distributions)
-    comparisons: dict[str, RecordComparison | Unproved] = {}
-    for package in packages:
-        name = normalize_name(package.name)
-        installed = copies.get(name, ())
-        if package.because is None or package.because.record is None or not installed:
-            continue
-        folder = installed[0].path
-        try:
-            comparisons[name] = read_comparison(package.because.record, site_packages=folder.parent, dist_info=folder)
-        except Unproved as error:
-            comparisons[name] = error
-    return comparisons
 
 
 def _named(files: Sequence[str]) -> str:
@@ -86,6 +54,8 @@ def _check_package(
 ) -> Evidence:
     subject = f"{package.name}=={package.version}"
     source = str(copies[0].path) if copies else None
+    seen: str | None
+    why: str | None
     if not copies:
         outcome, seen, why = Outcome.REFUTED, None, "not installed"
     elif len(copies) > 1:
@@ -110,7 +80,7 @@ def check_installed(
 
     A package that is not locked can change what the engine's selector picks, so it leaves something unproved.
     """
-    copies = _copies(distributions)
+    copies = copies_by_name(distributions)
     locked = {normalize_name(package.name): package for package in packages}
     evidence = [_check_package(locked[name], copies.get(name, ()), comparisons.get(name)) for name in sorted(locked)]
     evidence += [

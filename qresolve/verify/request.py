@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from qresolve.lock.model import Lock
+    from qresolve.request import Ask
 
 _FORMAT = re.compile(r"(?P<format>[a-z0-9-]+)(?:@(?P<scheme>[a-z0-9-]+))?(?::(?P<role>[a-z]+))?")
 _ARCH = re.compile(r"sm\d{2,3}")
@@ -40,7 +41,7 @@ def select_locked(lock: Lock, *, only: Sequence[str], gpus: Sequence[str]) -> tu
     Raises:
         UsageError: the lock has no such format or GPU.
     """
-    known = {name: arch for name, arch in lock.target.gpus} | {arch: arch for _name, arch in lock.target.gpus}
+    known = dict(lock.target.gpus) | {arch: arch for _name, arch in lock.target.gpus}
     for gpu in gpus:
         if gpu not in known:
             raise UsageError(f"the lock is not for `{gpu}`", hint=f"qresolve verify --gpu {','.join(known)}")
@@ -65,13 +66,13 @@ def select_locked(lock: Lock, *, only: Sequence[str], gpus: Sequence[str]) -> tu
     return tuple(kept)
 
 
-def select_given(*, formats: Sequence[str], gpus: Sequence[str]) -> tuple[FormatRow, ...]:
-    """Rows for formats and archs (``sm120``) without a lock.
+def select_given(asks: Sequence[Ask], gpus: Sequence[str]) -> tuple[FormatRow, ...]:
+    """Rows for asked formats on archs (``sm120``), without a lock.
 
     Raises:
-        UsageError: there is none of either, or one of another form.
+        UsageError: no arch, or one of another form.
     """
-    if not formats or not gpus:
+    if not gpus:
         raise UsageError(
             "without a lock, verify needs both --gpu and --formats",
             hint="qresolve verify --gpu sm120 --formats nvfp4",
@@ -80,7 +81,7 @@ def select_given(*, formats: Sequence[str], gpus: Sequence[str]) -> tuple[Format
         if _ARCH.fullmatch(gpu) is None:
             raise UsageError(f"`{gpu}` is not an arch such as sm120", hint="qresolve verify --gpu sm120")
     return tuple(
-        FormatRow(format=name, scheme=scheme, role=role or "dense", arch=gpu)
+        FormatRow(format=ask.scheme.format, scheme=ask.scheme.name, role=ask.role, arch=gpu, wanted=ask.scheme.wants)
         for gpu in gpus
-        for name, scheme, role in map(parse_format, formats)
+        for ask in asks
     )
