@@ -1,0 +1,42 @@
+"""``qresolve explain``: what each format comes to on a GPU, why, and what to do."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING
+
+from qresolve.cli.options import add_request_options, add_target_options, read_question
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command."""
+    parser = subparsers.add_parser("explain", help="what each format comes to on a GPU, why, and what to do")
+    add_target_options(parser)
+    add_request_options(parser)
+    parser.add_argument("-v", "--verbose", action="store_true", help="every route with the gates that rejected it")
+    parser.add_argument("--json", action="store_true", help="the answer as JSON (schema qresolve.explain/1)")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Judge and print; nothing is resolved or written."""
+    from qresolve.exit_code import exit_code  # noqa: PLC0415
+    from qresolve.judging import answer  # noqa: PLC0415
+
+    question = read_question(arguments)
+    found = answer(question)
+    if arguments.json:
+        from qresolve.report.explain_json import explain_mapping  # noqa: PLC0415
+
+        print(json.dumps(explain_mapping(question, found), indent=2))
+    else:
+        from qresolve.report.explain_text import explain_lines  # noqa: PLC0415
+
+        width = min(shutil.get_terminal_size((120, 24)).columns, 160)
+        for line in explain_lines(question, found, verbose=arguments.verbose, width=width):
+            print(line)
+    return exit_code(found.rows)

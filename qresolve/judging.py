@@ -1,0 +1,307 @@
+"""Joins request, target and records: lays out benches, solves, and gives a view of every row.
+
+The only place that knows how the pure stages hang together for one question; it reads records, and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from qresolve.classes import at_least_as_good
+from qresolve.errors import UsageError
+from qresolve.explain import Remedy, RowView, unserved, view
+from qresolve.knowledge.engine import engine_names, load_engine, read_releases, records_of_ladder
+from qresolve.knowledge.load import digest_of, read_formats, read_workload
+from qresolve.ledger import Ledger
+from qresolve.measured import images_for, row_for
+from qresolve.request import (
+    Allowance,
+    Ask,
+    beside,
+    parse_allow,
+    parse_assumptions,
+    parse_engine,
+    parse_formats,
+    wanted_class,
+)
+from qresolve.resolution import Core, Impossible, Resolution, Row, solve
+from qresolve.situation import Host, facts_of
+from qresolve.ways import Bench, Way, bench_of, host_variables, settings_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from qresolve.arch import Architectures
+    from qresolve.facts import Value
+    from qresolve.knowledge.records import Engine, FormatBook, Workload
+    from qresolve.setting import Setting
+    from qresolve.target.target import Target
+
+
+@dataclass(slots=True)
+class Question:
+    """One request against one target, with the records it needs loaded on demand."""
+
+    book: FormatBook
+    asks: tuple[Ask, ...]
+    allowances: tuple[Allowance, ...]
+    target: Target
+    architectures: Architectures
+    engine_name: str
+    engine_version: str | None
+    workload: Workload
+    workload_digest: str
+    assumed: Mapping[str, Value]
+    host: Host
+    packages: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    excluded: set[str] = field(default_factory=set)
+    _engines: dict[str, Engine] = field(default_factory=dict)
+    _benches: dict[tuple[str, str, bool], Bench | None] = field(default_factory=dict)
+
+    def engine(self, release: str) -> Engine:
+        """The engine's records for a release."""
+        if release not in self._engines:
+            self._engines[release] = load_engine(self.engine_name, release)
+        return self._engines[release]
+
+    def releases(self) -> tuple[str, ...]:
+        """The releases to try, newest first: the pinned one alone, or all known ones that were not excluded."""
+        if self.engine_version is not None:
+            return (self.engine(self.engine_version).release.version,)
+        return tuple(item.version for item in read_releases(self.engine_name) if item.version not in self.excluded)
+
+    def rows(self, asks: Sequence[Ask] | None = None) -> tuple[Row, ...]:
+        """One row for each ask and each arch of the target."""
+        chosen = self.asks if asks is None else asks
+        return tuple(
+            Row(ask=ask, arch=f"sm{sm}", sm=sm, wanted=wanted_class(ask, self.allowances))
+            for ask in chosen
+            for sm in sorted({gpu.sm for gpu in self.target.gpus})
+        )
+
+    def bench(self, release: str, row: Row, *, plain: bool = False) -> Bench | None:
+        """A row laid out for a release; None where no ladder serves it."""
+        key = (release, row.key, plain)
+        if key not in self._benches:
+            self._benches[key] = self._bench(release, row, plain=plain)
+        return self._benches[key]
+
+    def _bench(self, release: str, row: Row, *, plain: bool) -> Bench | None:
+        engine = self.engine(release)
+        ladder = engine.ladder_for(row.ask.key)
+        if ladder is None:
+            return None
+        table = facts_of(
+            engine=engine,
+            sm=row.sm,
+            scheme=row.ask.scheme,
+            workload=self.workload,
+            host=Host.without_toolkit() if plain else self.host,
+            images=images_for(engine.distribution, release, self.target.machine),
+            architectures=self.architectures,
+            assumed=self.assumed,
+            packages=self.packages.get(release),
+        )
+        return bench_of(engine, ladder, table, self.assumed)
+
+    def forget(self) -> None:
+        """Lay everything out anew: the packages of a release became known."""
+        self._benches.clear()
+
+    def core(self, ledger: Ledger | None = None) -> Core:
+        """The core resolution of the asked rows."""
+        return Core(
+            releases=self.releases(),
+            rows=self.rows(),
+            bench=self.bench,
+            ledger=ledger if ledger is not None else Ledger(),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a question comes to: a release, a view of every row, merged settings and the digest of the records."""
+
+    engine: Engine
+    rows: tuple[RowView, ...]
+    settings: tuple[Setting, ...]
+    resolution: Resolution | None
+    records: Mapping[str, str]
+
+    @property
+    def data_digest(self) -> str:
+        """The digest over the records that were used."""
+        return digest_of(dict(self.records))
+
+
+def ask_question(
+    *,
+    formats: Sequence[str],
+    target: Target,
+    architectures: Architectures,
+    engine: str | None = None,
+    allow: Sequence[str] = (),
+    assume: Sequence[str] = (),
+    workload: str | None = None,
+) -> Question:
+    """Parse a request into a question.
+
+    Raises:
+        UsageError: a name in it is unknown. NoResolution: no records of the asked release.
+    """
+    book = read_formats()
+    asks = parse_formats(formats, book)
+    allowances = parse_allow(allow, book)
+    name, version = parse_engine(engine)
+    name = name or _default_engine(asks)
+    loaded = load_engine(name, version)
+    found, digest = read_workload(workload)
+    nvcc = target.nvcc
+    return Question(
+        book=book,
+        asks=asks,
+        allowances=allowances,
+        target=target,
+        architectures=architectures,
+        engine_name=name,
+        engine_version=loaded.release.version if version is not None else None,
+        workload=found,
+        workload_digest=digest,
+        assumed=parse_assumptions(assume, loaded.vocabulary),
+        host=Host(nvcc="absent" if nvcc == "none" else nvcc),
+        _engines={loaded.release.version: loaded},
+    )
+
+
+def _default_engine(asks: Sequence[Ask]) -> str:
+    names = engine_names()
+    for name in names:
+        engine = load_engine(name)
+        if all(engine.ladder_for(ask.key) is not None for ask in asks):
+            return name
+    if not names:
+        raise UsageError("there are no records of any engine")
+    return names[0]
+
+
+def answer(question: Question, *, extra: bool = True) -> Answer:
+    """Judge every row: together where that works, else each for itself under the newest release."""
+    core = question.core()
+    solved = solve(core)
+    if isinstance(solved, Impossible):
+        return _separate(question, core, extra=extra)
+    return _answer(question, solved.release, solved, core, extra=extra)
+
+
+def answer_for(question: Question, resolution: Resolution) -> Answer:
+    """The answer of a resolution that was already found, without the unasked rows."""
+    return _answer(question, resolution.release, resolution, question.core(), extra=False)
+
+
+def _separate(question: Question, core: Core, *, extra: bool) -> Answer:
+    return _answer(question, core.releases[0], None, core, extra=extra)
+
+
+def _answer(question: Question, release: str, resolution: Resolution | None, core: Core, *, extra: bool) -> Answer:
+    engine = question.engine(release)
+    chosen = {item.row.key: item.way for item in resolution.rows} if resolution is not None else {}
+    records = {
+        f"release:{engine.name}=={release}": engine.digests[f"release:{engine.name}=={release}"],
+        f"workload:{question.workload.name}": question.workload_digest,
+    }
+    views = []
+    rows = question.rows()
+    if extra:
+        rows += question.rows(beside(question.asks, question.book))
+    for row in rows:
+        records[f"format:{row.ask.scheme.format}"] = question.book.digests[f"format:{row.ask.scheme.format}"]
+        bench = question.bench(release, row)
+        plain = question.bench(release, row, plain=True)
+        if bench is None or plain is None:
+            views.append(
+                unserved(row, engine.unserved.get(row.ask.scheme.format, f"{engine.name} has no route for it"))
+            )
+            continue
+        if row.ask.asked:
+            records |= records_of_ladder(engine, bench.ladder)
+        way = chosen.get(row.key) or core.best_way(release, row)
+        views.append(_with_remedies(question, release, row, _view(row, bench, plain, way)))
+    wheel = row_for(engine.distribution, release, question.target.machine)
+    if wheel is not None:
+        records[f"wheel:{wheel.filename}"] = f"sha256:{wheel.sha256}"
+    return Answer(
+        engine=engine,
+        rows=tuple(views),
+        settings=resolution.settings if resolution is not None else (),
+        resolution=resolution,
+        records=dict(sorted(records.items())),
+    )
+
+
+def _view(row: Row, bench: Bench, plain: Bench, way: Way | None) -> RowView:
+    assignment = way.assignment if way is not None else ()
+    settings: tuple[Setting, ...] = ()
+    if way is not None:
+        fixed = host_variables(bench, way.assignment, way.outcome)
+        settings = tuple(sorted((*settings_of(way.assignment), *settings_of(fixed)), key=lambda item: item.sort_key))
+    return view(
+        row,
+        bench=bench,
+        plain=plain,
+        assignment=assignment,
+        outcome=way.outcome if way is not None else None,
+        settings=settings,
+    )
+
+
+def _with_remedies(question: Question, release: str, row: Row, found: RowView) -> RowView:
+    from dataclasses import replace  # noqa: PLC0415 - beside its only use
+
+    gpu = f"--gpu {row.arch}"
+    remedies: list[Remedy] = []
+    if found.holds:
+        if not at_least_as_good(found.auto.verdict, row.wanted) and row.ask.asked:
+            remedies.append(
+                Remedy(
+                    say=f"a plain install gives {found.auto.verdict}; the lock's settings make it {found.verdict}",
+                    run=f"qresolve lock {gpu} --formats {found.selector}",
+                )
+            )
+    elif row.ask.asked:
+        engine = f"{question.engine_name} {release}"
+        if found.verdict in {"mixed", "storage-only", "weight-only", "emulated"}:
+            remedies.append(
+                Remedy(
+                    say=f"no install of {engine} makes it {row.wanted} on {row.arch}; accept {found.verdict}",
+                    run=f"qresolve lock {gpu} --formats {found.selector} --allow {found.selector}={found.verdict}",
+                )
+            )
+        instead = alternatives(question, release, row)
+        if instead:
+            remedies.append(
+                Remedy(
+                    say=f"use a format that is native there: {', '.join(instead)}",
+                    run=f"qresolve explain {gpu} --formats {instead[0]}",
+                )
+            )
+    return replace(found, remedy=tuple(remedies))
+
+
+def alternatives(question: Question, release: str, row: Row) -> tuple[str, ...]:
+    """Other formats whose default scheme in the same role runs as it wants on that GPU, in data order."""
+    found = []
+    engine = question.engine(release)
+    for item in question.book.formats:
+        name = item.default.get(row.ask.role)
+        if item.name == row.ask.scheme.format or name is None:
+            continue
+        scheme = next(s for s in item.schemes if s.name == name and row.ask.role in s.roles)
+        if scheme.wants != "native" or engine.ladder_for(scheme.key(row.ask.role)) is None:
+            continue
+        ask = Ask(scheme=scheme, role=row.ask.role, asked=False)
+        other = Row(ask=ask, arch=row.arch, sm=row.sm, wanted=scheme.wants)
+        core = Core(releases=(release,), rows=(other,), bench=question.bench)
+        if next(core.ways_of(release, other), None) is not None:
+            found.append(item.name if row.ask.role == "dense" else f"{item.name}:{row.ask.role}")
+    return tuple(found)

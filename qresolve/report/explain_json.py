@@ -1,0 +1,85 @@
+"""``explain --json``: the schema ``qresolve.explain/1``, published in qresolve/schemas/explain.json."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from qresolve.explain import RowView
+    from qresolve.facts import Value
+    from qresolve.judging import Answer, Question
+
+
+def explain_mapping(question: Question, answer: Answer) -> dict[str, Any]:
+    """The whole document."""
+    return {
+        "schema": "qresolve.explain/1",
+        "target": question.target.to_mapping(),
+        "engine": {"name": answer.engine.name, "version": answer.engine.release.version},
+        "assumes": {
+            **{key: plain(value) for key, value in question.workload.facts.items()},
+            **{key: plain(value) for key, value in question.assumed.items()},
+        },
+        "formats": [row_mapping(row) for row in answer.rows],
+        "settings": [setting.to_mapping() for setting in answer.settings],
+        "data_digest": answer.data_digest,
+    }
+
+
+def plain(value: Value) -> Any:
+    """A fact's value as JSON."""
+    return sorted(value) if isinstance(value, frozenset) else value
+
+
+def row_mapping(row: RowView) -> dict[str, Any]:
+    """One element of ``formats``."""
+    return {
+        "format": row.format,
+        "scheme": row.scheme,
+        "role": row.role,
+        "arch": row.arch,
+        "asked": row.asked,
+        "wanted": row.wanted,
+        "holds": row.holds,
+        "verdict": row.verdict,
+        "level": row.level,
+        "possible": list(row.possible),
+        "route": row.route,
+        "settings": [setting.to_mapping() for setting in row.settings],
+        "auto": {
+            "verdict": row.auto.verdict,
+            "route": row.auto.route,
+            "loudness": row.auto.loudness,
+            "assumes": {key: plain(value) for key, value in row.auto.assumes},
+        },
+        "routes": [
+            {
+                "name": route.name,
+                "class": route.class_,
+                "decision": route.decision,
+                "gates": [
+                    {
+                        "id": gate.id,
+                        "outcome": gate.outcome,
+                        "needs": gate.needs,
+                        "have": gate.have,
+                        "loudness": gate.loudness,
+                        "source": gate.source,
+                    }
+                    for gate in route.gates
+                ],
+            }
+            for route in row.routes
+        ],
+        "remedy": [{"say": remedy.say, "run": remedy.run} for remedy in row.remedy],
+    }
+
+
+def target_words(target: Mapping[str, Any]) -> str:
+    """One line about the target."""
+    gpus = ", ".join(
+        gpu["arch"] if gpu["name"] == gpu["arch"] else f"{gpu['name']} ({gpu['arch']})" for gpu in target["gpus"]
+    )
+    return f"{gpus}, {target['machine']}, glibc {target['glibc']}, Python {target['python']}"

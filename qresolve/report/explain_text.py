@@ -1,0 +1,110 @@
+"""``explain`` for people: a table to act on in ten seconds, and with ``-v`` every route with what rejected it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from qresolve.report.explain_json import target_words
+from qresolve.report.table import render_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from qresolve.explain import RowView
+    from qresolve.judging import Answer, Question
+    from qresolve.setting import Setting
+
+
+def explain_lines(question: Question, answer: Answer, *, verbose: bool, width: int) -> Iterator[str]:
+    """The lines of the report."""
+    yield f"{answer.engine.name} {answer.engine.release.version} on {target_words(question.target.to_mapping())}"
+    yield ""
+    asked = [row for row in answer.rows if row.asked]
+    yield from render_table(
+        ("format", "gpu", "verdict", "route", "plain install", "what to do"),
+        [_table_row(row) for row in asked],
+        width=width,
+    )
+    yield from _settings(answer.settings)
+    yield from _notes(asked)
+    yield from _beside([row for row in answer.rows if not row.asked])
+    if verbose:
+        for row in asked:
+            yield from _routes(row)
+
+
+def _table_row(row: RowView) -> tuple[str, ...]:
+    verdict = row.verdict if row.holds else f"{row.verdict} (wanted {row.wanted})"
+    if row.verdict == "unknown" and len(row.possible) > 1:
+        verdict = f"unknown: {' or '.join(row.possible)}"
+    todo = "nothing: it holds as installed"
+    if row.remedy:
+        todo = row.remedy[0].say
+    elif row.settings and row.holds:
+        todo = "lock it: the settings below keep it so on any host"
+    elif not row.holds:
+        todo = row.why or "nothing is known to help"
+    auto = row.auto.verdict + (f", {row.auto.loudness}" if row.auto.loudness != "none" else "")
+    return (row.selector, row.arch, verdict, row.route or "-", auto, todo)
+
+
+def _settings(settings: tuple[Setting, ...]) -> Iterator[str]:
+    if settings:
+        yield ""
+        yield "settings that the lock will hold:"
+        for setting in settings:
+            yield f"  {setting_words(setting)}"
+
+
+def setting_words(setting: Setting) -> str:
+    """One setting on one line."""
+    if setting.path is not None:
+        return f"{setting.path} = {setting.value}"
+    return f"unset {setting.env}" if setting.value is None else f"{setting.env}={setting.value or '(empty)'}"
+
+
+def _notes(rows: list[RowView]) -> Iterator[str]:
+    seen = set()
+    for row in rows:
+        for claim in row.claims:
+            if claim.id not in seen:
+                seen.add(claim.id)
+                yield ""
+                yield f'note: "{claim.claim}" is not so: {claim.refutation} [{claim.source.where}]'
+        for remedy in row.remedy:
+            line = f"{row.format} on {row.arch}: {remedy.say}"
+            if line not in seen:
+                seen.add(line)
+                yield ""
+                yield line
+                if remedy.run:
+                    yield f"  $ {remedy.run}"
+
+
+def _beside(rows: list[RowView]) -> Iterator[str]:
+    worse = [row for row in rows if not row.holds]
+    better = [row for row in rows if row.holds]
+    if rows:
+        yield ""
+        yield "not asked:"
+    for row in worse:
+        yield f"  {row.selector} on {row.arch} runs {row.verdict} here, not {row.wanted}" + (
+            f" ({row.route})" if row.route else ""
+        )
+    if better:
+        yield "  as wanted: " + ", ".join(f"{row.selector} on {row.arch} {row.verdict}" for row in better)
+
+
+def _routes(row: RowView) -> Iterator[str]:
+    yield ""
+    yield f"routes of {row.selector} on {row.arch}, in the engine's order:"
+    for route in row.routes:
+        yield f"  {route.decision:9} {route.class_:12} {route.name}"
+        for gate in route.gates:
+            if gate.outcome == "pass" and route.decision != "selected":
+                continue
+            mark = {"pass": "ok", "fail": "no", "unknown": "??"}[gate.outcome]
+            words = f" ({gate.say})" if gate.say and gate.outcome != "pass" else ""
+            yield f"      {mark} {gate.stage} {gate.id}: needs {gate.needs}; have {gate.have}{words}"
+            if gate.outcome != "pass":
+                yield f"         [{gate.source}]"
