@@ -31,6 +31,10 @@ class Completion(Generic[_Outcome]):
     members: tuple[tuple[str, str, bool], ...]
 
 
+class TooManyCompletions(Exception):
+    """A question asks more unknown facts than can be walked."""
+
+
 class Thresholds:
     """For every fact, the constants that gates compare it with; gathered once per engine."""
 
@@ -112,7 +116,7 @@ def possible(
     """Every outcome of ``question`` over all completions of the unknown facts, each once, in a fixed order.
 
     Raises:
-        RecursionError: more than ``limit`` completions; then the question asks far too many unknown facts.
+        TooManyCompletions: more than ``limit`` completions; then the question asks far too many unknown facts.
 
     """
     found: dict[_Outcome, Completion[_Outcome]] = {}
@@ -122,7 +126,7 @@ def possible(
         assumed, members = pending.pop()
         walked += 1
         if walked > limit:
-            raise RecursionError(f"more than {limit} completions of the unknown facts")
+            raise TooManyCompletions(f"more than {limit} completions of the unknown facts")
         try:
             outcome = question(answer_from(table, assumed=assumed, members=members))
         except Undecided as undecided:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import combinations, product
 from typing import TYPE_CHECKING
 
-from qresolve.completions import possible
+from qresolve.completions import TooManyCompletions, possible
 from qresolve.facts import ABSENT, UNSET, FactTable, Scope, Value
 from qresolve.selector import Outcome, select
 from qresolve.setting import Setting
@@ -159,7 +159,7 @@ def host_variables(bench: Bench, assignment: Assignment, outcome: Outcome) -> As
     """Variables of the host that could change the outcome, with the text that a setting fixes each by.
 
     Each engine variable that the ladder reads is freed (its value becomes unknown); those on which some other
-    outcome hangs are fixed, until the outcome is one again.
+    outcome hangs are fixed, until the outcome is one again with all others free.
     """
     vocabulary = bench.engine.vocabulary
     variables = sorted(
@@ -171,19 +171,28 @@ def host_variables(bench: Bench, assignment: Assignment, outcome: Outcome) -> As
         - {key for key, _ in assignment}
         - set(bench.assumed)
     )
-    fixed: set[str] = set()
     under = bench.table.with_values(dict(assignment), "chosen")
+    # One at a time first: most outcomes hang on one variable, and freeing all at once walks their product.
+    fixed = {key for key in variables if _guilty(bench, under, (key,), outcome)}
     while True:
-        free = [key for key in variables if key not in fixed]
-        found = bench.outcomes_on(under.with_values(dict.fromkeys(free), "the host may set it"))
-        guilty = {
-            key
-            for completion in found
-            if completion.outcome != outcome
-            for key in (*(key for key, _ in completion.assumed), *(key for key, _, held in completion.members if held))
-            if key in free
-        }
+        free = tuple(key for key in variables if key not in fixed)
+        try:
+            guilty = _guilty(bench, under, free, outcome)
+        except TooManyCompletions:
+            guilty = set(free)  # fixing a variable that would not have mattered is safe
         if not guilty:
             break
         fixed |= guilty
     return tuple((key, vocabulary[key].fix or "") for key in sorted(fixed))
+
+
+def _guilty(bench: Bench, table: FactTable, free: tuple[str, ...], outcome: Outcome) -> set[str]:
+    """Those of the freed variables that lead to another outcome."""
+    found = bench.outcomes_on(table.with_values(dict.fromkeys(free), "the host may set it"))
+    return {
+        key
+        for completion in found
+        if completion.outcome != outcome
+        for key in (*(key for key, _ in completion.assumed), *(key for key, _, held in completion.members if held))
+        if key in free
+    }
