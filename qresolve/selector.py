@@ -88,10 +88,12 @@ def select(ladder: Ladder, routes: Mapping[str, Route], answer: Answer) -> Outco
         route = routes[identifier]
         if route.explicit_only and not named:
             continue
+        # Gates before the disabled names: whether a route that is rejected anyway is disabled decides nothing.
+        if not all(decide(gate.when, answer) for gate in route.select):
+            continue
         if ladder.disabled_by and _disabled(ladder.disabled_by, route.name, answer):
             continue
-        if all(decide(gate.when, answer) for gate in route.select):
-            return judge(route, answer)
+        return judge(route, answer)
     return Outcome(verdict=UNSUPPORTED, route=None, why=ladder.nothing)
 
 
