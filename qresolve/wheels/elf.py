@@ -21,7 +21,7 @@ from qresolve.errors import Unproved
 from qresolve.wheels.fatbin import MAGIC, Container, FatbinInvalid, parse_container, parse_section
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from qresolve.arch import ImageArch
     from qresolve.wheels.fatbin import Buffer
@@ -256,7 +256,12 @@ def _parse_glibc(view: memoryview, sections: tuple[_Section, ...]) -> str | None
     for section in sections:
         if section.kind == _TYPE_VERNEED:
             versions.update(_parse_needed_versions(view, sections, section))
-    matches = [match["version"] for match in map(_GLIBC.match, versions) if match]
+    return newest_glibc(versions)
+
+
+def newest_glibc(names: Iterable[str]) -> str | None:
+    """The newest ``x.y`` of the version names ``GLIBC_x.y``; other names are of other libraries."""
+    matches = [match["version"] for match in map(_GLIBC.match, names) if match]
     return max(matches, key=lambda text: tuple(map(int, text.split("."))), default=None)
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from qresolve.strict import Table
-    from qresolve.wheels.pip_index import IndexFile, PipIndex
+    from qresolve.wheels.pip_index import IndexFile, PackageIndex
 
 _MANIFEST = "MANIFEST.toml"
 _SOURCES = "sources.toml"
@@ -134,7 +134,7 @@ def select_files(
     return tuple(sorted(found, key=lambda file: file.filename))
 
 
-def read_rows(index: PipIndex, sources: Sources, project: str) -> tuple[WheelRow, ...]:
+def read_rows(index: PackageIndex, sources: Sources, project: str) -> tuple[WheelRow, ...]:
     """Read every wheel of ``project`` that sources.toml asks for, sorted by version and file name.
 
     Raises:
@@ -155,7 +155,7 @@ def read_rows(index: PipIndex, sources: Sources, project: str) -> tuple[WheelRow
     return tuple(sorted(rows, key=lambda row: (Version(row.version), row.filename)))
 
 
-def _read_row(index: PipIndex, sources: Sources, request: WheelRequest, version: str, file: IndexFile) -> WheelRow:
+def _read_row(index: PackageIndex, sources: Sources, request: WheelRequest, version: str, file: IndexFile) -> WheelRow:
     print(f"reading {file.filename}", file=sys.stderr)
     wheel = index.open_wheel(file)
     return WheelRow(
@@ -170,7 +170,7 @@ def _read_row(index: PipIndex, sources: Sources, request: WheelRequest, version:
     )
 
 
-def read_toolkit_releases(index: PipIndex, sources: Sources) -> tuple[ToolkitRelease, ...]:
+def read_toolkit_releases(index: PackageIndex, sources: Sources) -> tuple[ToolkitRelease, ...]:
     """Read the parts of every toolkit release that sources.toml asks for, oldest first.
 
     Raises:
@@ -225,7 +225,7 @@ def _repeated(extra: str, parts: dict[str, set[tuple[str, str]]]) -> set[tuple[s
     return others if len(parts) > 1 and parts[extra] >= others else set()
 
 
-def read_file_text(index: PipIndex, sources: Sources, project: str) -> tuple[str, int]:
+def read_file_text(index: PackageIndex, sources: Sources, project: str) -> tuple[str, int]:
     """The text of ``wheel_index/<project>.json`` as it would be now, and its number of rows."""
     if project == sources.toolkit:
         releases = read_toolkit_releases(index, sources)
@@ -301,7 +301,7 @@ def _read_manifest(folder: Path) -> dict[str, ManifestFile]:
     return {file.name: file for file in parse_manifest(read_toml(path))}
 
 
-def run_generate(folder: Path, index: PipIndex, *, projects: tuple[str, ...], check: bool, shrink: bool) -> None:
+def run_generate(folder: Path, index: PackageIndex, *, projects: tuple[str, ...], check: bool, shrink: bool) -> None:
     """Write, or with ``check`` compare, the files of ``projects``.
 
     Raises:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from qresolve.errors import Unproved
 from qresolve.wheels.ranges import HttpRanges, RangeResponse, RangesInvalid, shown_url
@@ -18,6 +18,8 @@ from qresolve.wheels.remote import ZipWheel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from qresolve.wheels.remote import WheelSource
 
 _CHUNK = 1024 * 1024
 
@@ -35,6 +37,16 @@ class IndexFile:
     sha256: str
     requires_python: str | None
     upload_time: str | None
+
+
+class PackageIndex(Protocol):
+    """Where wheels of a project are, whoever is asked."""
+
+    def wheels(self, project: str) -> tuple[IndexFile, ...]:
+        """Every wheel of ``project`` (its normalised name)."""
+
+    def open_wheel(self, file: IndexFile) -> WheelSource:
+        """The wheel behind ``file``."""
 
 
 class PipIndex:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from contextlib import AbstractContextManager
     from pathlib import Path
-    from types import TracebackType
-    from typing import BinaryIO, Self
 
     import httpx
 
@@ -92,31 +90,35 @@ class HttpxTransport:
 
 
 class LocalRanges:
-    """A file on this machine."""
+    """A file on this machine; opened for each read, so that nothing has to be closed.
+
+    Raises:
+        OSError: there is no such file.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._file: BinaryIO = path.open("rb")
+        self._path = path
         self.size = path.stat().st_size
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._file.close()
-
     def stream(self, start: int, stop: int) -> Iterator[bytes]:
-        """The bytes ``[start, stop)`` in pieces."""
+        """The bytes ``[start, stop)`` in pieces.
+
+        Raises:
+            RangesInvalid: the file is shorter than it was, or cannot be read.
+        """
         _check_bounds(start, stop, self.size)
-        self._file.seek(start)
         left = stop - start
-        while left:
-            chunk = self._file.read(min(left, _CHUNK))
-            if not chunk:
-                raise RangesInvalid(f"the file ended {left} bytes early")
-            left -= len(chunk)
-            yield chunk
+        try:
+            with self._path.open("rb") as file:
+                file.seek(start)
+                while left:
+                    chunk = file.read(min(left, _CHUNK))
+                    if not chunk:
+                        raise RangesInvalid(f"{self._path.name} ended {left} bytes early")
+                    left -= len(chunk)
+                    yield chunk
+        except OSError as error:
+            raise RangesInvalid(f"{self._path.name}: {error.strerror or error}") from error
 
 
 class HttpRanges:

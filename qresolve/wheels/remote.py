@@ -175,7 +175,7 @@ class ZipWheel:
 
 
 def open_local_wheel(path: Path, *, limits: ReadLimits | None = None) -> ZipWheel:
-    """The wheel file at ``path``; its file handle lives as long as the result.
+    """The wheel file at ``path``.
 
     Raises:
         WheelInvalid: it cannot be read as a zip.

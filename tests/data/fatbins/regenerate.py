@@ -1,0 +1,69 @@
+"""Build the recorded fatbins and libraries again: ``python tests/data/fatbins/regenerate.py [FOLDER]``.
+
+Needs nvcc 13.0 and a host compiler. Tests that have nvcc call :func:`build_fatbins` on a folder of their
+own; all others read the recorded files. What each file must hold is in its name's row of ``TARGETS``.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+# file → (targets as nvcc takes them, further options)
+TARGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "plain.fatbin": (("sm_80", "sm_120"), ()),
+    "exact.fatbin": (("sm_90a", "sm_120a"), ()),
+    "family.fatbin": (("sm_100f", "sm_120f"), ()),
+    "ptx.fatbin": (("sm_80", "compute_80", "compute_90a", "compute_120f"), ()),
+    "zstd.fatbin": (("sm_80", "sm_120f", "compute_80"), ("--compress-mode=size",)),
+    "lz4.fatbin": (("sm_80", "compute_80"), ("--compress-mode=speed",)),
+    "lto.fatbin": (("sm_80", "lto_90"), ()),
+}
+
+
+def _generate_code(targets: tuple[str, ...]) -> list[str]:
+    options = []
+    for target in targets:
+        virtual = "compute_" + target.split("_")[1]
+        options += ["-gencode", f"arch={virtual},code={target}"]
+    return options
+
+
+def _run(*command: str, folder: Path) -> None:
+    subprocess.run(command, cwd=folder, check=True, timeout=280)
+
+
+def build_fatbins(folder: Path) -> None:
+    """Every fatbin of ``TARGETS`` into ``folder``."""
+    shutil.copy(HERE / "tiny.cu", folder / "tiny.cu")
+    for name, (targets, options) in TARGETS.items():
+        code = _generate_code(targets)
+        _run("nvcc", "-DUNIT=tiny", "-fatbin", *options, *code, "tiny.cu", "-o", name, folder=folder)
+
+
+def build_libraries(folder: Path) -> None:
+    """Three libraries of two units: with symbols, stripped, and one made for the device linker."""
+    units = {"first_sm120_kernels": ("sm_120f",), "second": ("sm_80", "sm_90a", "compute_80")}
+    for kind, options in (("two_units", ()), ("linker_input", ("-rdc=true",))):
+        objects = []
+        for unit, targets in units.items():
+            shutil.copy(HERE / "tiny.cu", folder / f"{unit}.cu")
+            command = ["nvcc", "-c", f"-DUNIT={unit}", "-Xcompiler=-fPIC,-Os", "--compress-mode=size", *options]
+            _run(*command, *_generate_code(targets), f"{unit}.cu", "-o", f"{unit}.o", folder=folder)
+            objects.append(f"{unit}.o")
+        _run("gcc", "-shared", *objects, "-o", f"{kind}.so", folder=folder)
+    _run("strip", "two_units.so", "-o", "stripped.so", folder=folder)
+    for leftover in (*folder.glob("*.o"), *(folder / f"{unit}.cu" for unit in units)):
+        leftover.unlink()
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE
+    build_fatbins(target)
+    build_libraries(target)
+    if target != HERE:
+        (target / "tiny.cu").unlink()
