@@ -23,7 +23,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--dry-run", action="store_true", help="print the command instead of starting it")
     parser.add_argument("--json", action="store_true", help="with --dry-run: as JSON")
-    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the engine's command")
+    parser.add_argument("engine_command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the engine's command")
     parser.set_defaults(run=run)
 
 
@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     from qresolve.lock.file import read_lock  # noqa: PLC0415
     from qresolve.settings_text import fill_placeholders  # noqa: PLC0415
 
-    command = list(arguments.command)
+    command = list(arguments.engine_command)
     if command[:1] == ["--"]:
         command = command[1:]
     if arguments.json and not arguments.dry_run:

@@ -18,7 +18,7 @@ from qresolve.settings_text import (
 )
 
 PATHS = EnvironmentPaths.of_venv("/opt/venv", "3.12")
-VALUES = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0{}"), min_size=1, max_size=12)
+VALUES = st.text(st.characters(codec="utf-8", exclude_characters="\0{}"), min_size=1, max_size=12)
 
 
 def shell_result(lines: tuple[str, ...], name: str, variables: dict[str, str]) -> str:
