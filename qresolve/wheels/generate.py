@@ -214,15 +214,13 @@ def parse_toolkit_parts(requires_dist: tuple[str, ...]) -> tuple[tuple[str, str,
             raise Unproved(f"{text!r} is not a part of one extra")
         package = (canonicalize_name(requirement.name), str(requirement.specifier))
         parts.setdefault(extras[0], set()).add(package)
-    return tuple(
-        sorted((extra, *package) for extra, packages in parts.items() for package in packages - _repeated(extra, parts))
-    )
-
-
-def _repeated(extra: str, parts: dict[str, set[tuple[str, str]]]) -> set[tuple[str, str]]:
-    """What ``extra`` only repeats: an extra that holds all the others' parts is there for convenience."""
-    others = {package for other, packages in parts.items() if other != extra for package in packages}
-    return others if len(parts) > 1 and parts[extra] >= others else set()
+    # One extra holds all the others' parts for convenience; of it stays what no other extra has.
+    everything = {package for packages in parts.values() for package in packages}
+    whole = min((extra for extra, packages in parts.items() if packages == everything), default=None)
+    if whole is not None and len(parts) > 1:
+        others = {package for extra, packages in parts.items() if extra != whole for package in packages}
+        parts[whole] = everything - others
+    return tuple(sorted((extra, *package) for extra, packages in parts.items() for package in packages))
 
 
 def read_file_text(index: PackageIndex, sources: Sources, project: str) -> tuple[str, int]:
