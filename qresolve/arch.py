@@ -80,9 +80,14 @@ class Loadability(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
-    """A tensor-core format the silicon computes in (``fp8``, ``nvfp4``) and the instruction that does it."""
+    """A tensor-core format the silicon computes in (``fp8``, ``nvfp4``) and the instruction that does it.
+
+    ``unit`` is the PTX family (``mma``, ``wgmma``, ``tcgen05``), ``instruction`` the SASS opcode it becomes. One
+    format may stand several times: ``mma`` is the slow way where there is another.
+    """
 
     name: str
+    unit: str
     instruction: str
     suffixes: tuple[Suffix, ...]  # of the images that can hold the instruction
 
@@ -114,8 +119,12 @@ class Architecture:
         return f"sm{self.sm}"
 
     def has(self, feature: str) -> bool:
-        """Whether the tensor cores compute in ``feature``."""
-        return any(one.name == feature for one in self.features)
+        """Whether the tensor cores compute in ``feature``, by whatever instruction."""
+        return bool(self.ways(feature))
+
+    def ways(self, feature: str) -> tuple[Feature, ...]:
+        """All instructions that compute in ``feature``; none where the silicon does not have it."""
+        return tuple(one for one in self.features if one.name == feature)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +214,7 @@ def _parse_architecture(row: Table) -> Architecture:
         features.append(
             Feature(
                 name=one.text("name"),
+                unit=one.choice("unit", ("mma", "wgmma", "tcgen05")),
                 instruction=one.text("instruction"),
                 suffixes=cast("tuple[Suffix, ...]", suffixes),
             )

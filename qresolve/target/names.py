@@ -29,7 +29,7 @@ MACHINES = ("x86_64", "aarch64")
 
 _FILE = "gpus.toml"
 _MEMORY = re.compile(r"(?<![a-z0-9])\d+\s?gb(?![a-z0-9])")
-_NOISE = re.compile(r"nvidia|geforce|tesla|edition|generation|gpu$|\bwith\b|\bdesign$|\((?:r|tm)\)|[®™]")
+_NOISE = re.compile(r"nvidia|geforce|tesla|edition|generation|(?<!nv)gpu$|\bwith\b|\bdesign$|\((?:r|tm)\)|[®™]")
 _CAPABILITY = re.compile(r"(?:sm|cc|compute)?[\s_-]*(?P<major>[1-9]\d?)(?:\.(?P<minor>\d))(?P<suffix>[af]?)", re.ASCII)
 _SM = re.compile(r"(?P<prefix>sm|compute)?[\s_-]*(?P<sm>[1-9]\d{1,2})(?P<suffix>[af]?)", re.ASCII)
 
