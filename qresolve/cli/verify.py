@@ -26,7 +26,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--static", action="store_true", help="launch nothing on a GPU")
     parser.add_argument("--only", action="append", metavar="FORMAT", help="of the lock's formats, only these")
-    parser.add_argument("--gpu", action="append", metavar="GPU", help="of the lock's GPUs, only these")
+    parser.add_argument(
+        "--gpu", action="append", metavar="GPU", help="of the lock's GPUs, only these: sm120, a name, or auto"
+    )
     parser.add_argument("--formats", action="append", metavar="FORMAT", help="formats to look at without a lock")
     parser.add_argument("--json", action="store_true", help="the report as JSON")
     parser.set_defaults(run=run)
@@ -59,6 +61,15 @@ def _print(report: VerifyReport) -> None:
     _print_table("formats", _FORMAT_HEADER, format_rows(report))
 
 
+def _archs(given: list[str] | None) -> tuple[str, ...]:
+    """The archs of the GPUs that ``--gpu`` names, each once."""
+    if not given:
+        return ()
+    from qresolve.target.target import build_target, read_target_data  # noqa: PLC0415
+
+    return tuple(dict.fromkeys(gpu.arch for gpu in build_target(gpu=given, data=read_target_data()).gpus))
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Print the report; 6 if anything is refuted, 7 if anything is unproved, 0 if all holds."""
     from qresolve.errors import UsageError  # noqa: PLC0415
@@ -69,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     from qresolve.verify.report import to_mapping  # noqa: PLC0415
     from qresolve.verify.request import select_given, select_locked, split_list  # noqa: PLC0415
 
-    only, gpus = split_list(arguments.only), split_list(arguments.gpu)
+    only, archs = split_list(arguments.only), _archs(arguments.gpu)
     formats = split_list(arguments.formats)
     if formats and arguments.lock is not None:
         raise UsageError(
@@ -82,10 +93,10 @@ def run(arguments: argparse.Namespace) -> int:
         from qresolve.knowledge.load import read_formats  # noqa: PLC0415
         from qresolve.request import parse_formats  # noqa: PLC0415
 
-        lock, rows = None, select_given(parse_formats(formats, read_formats()), gpus)
+        lock, rows = None, select_given(parse_formats(formats, read_formats()), archs)
     else:
         lock = read_lock(Path(arguments.lock or "pylock.toml"))
-        rows = select_locked(lock, only=only, gpus=gpus)
+        rows = select_locked(lock, only=only, archs=archs)
     report = run_verify(lock, rows, python=find_interpreter(arguments.python), static=arguments.static)
     if arguments.json:
         print(json.dumps(to_mapping(report), indent=2))

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qresolve.errors import UsageError
+from qresolve.target.detect import read_host
+from qresolve.target.drivers import parse_driver
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from qresolve.install.interpreter import Interpreter
     from qresolve.lock.model import LockedTarget
+    from qresolve.target.detect import Detection
 
 _DRIVER_FILES = (Path("/sys/module/nvidia/version"), Path("/proc/driver/nvidia/version"))
 _DRIVER_VERSION = re.compile(r"\b\d{3,}(?:\.\d+)+\b")
@@ -32,22 +36,11 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", version))
 
 
-def parse_glibc(libc: str | None) -> str | None:
-    """``2.36`` of ``glibc 2.36``; None for another C library."""
-    match = re.fullmatch(r"glibc (\d+\.\d+)", libc or "")
-    return match[1] if match else None
+def read_driver(files: tuple[Path, ...] = _DRIVER_FILES, ask: Callable[[], Detection] = read_host) -> str | None:
+    """The NVIDIA driver's version on this host, raw, or None where it isn't known.
 
-
-def read_libc() -> str | None:
-    """How this host's C library names itself (``glibc 2.36``), or None."""
-    try:
-        return os.confstr("CS_GNU_LIBC_VERSION")
-    except (OSError, ValueError):
-        return None
-
-
-def read_driver(files: tuple[Path, ...] = _DRIVER_FILES) -> str | None:
-    """The NVIDIA driver's version on this host, raw, or None where it isn't known."""
+    The kernel module says it even where no GPU is visible; elsewhere (WSL) the driver's library is asked.
+    """
     for file in files:
         try:
             text = file.read_text(encoding="utf-8", errors="replace")
@@ -56,18 +49,25 @@ def read_driver(files: tuple[Path, ...] = _DRIVER_FILES) -> str | None:
         match = _DRIVER_VERSION.search(text)
         if match:
             return match[0]
-    return None
+    try:
+        return ask().driver
+    except UsageError:
+        return None
 
 
 def check_driver(floor: str | None, driver: str | None) -> tuple[Misfit, ...]:
-    """A driver older than the lock's floor. An unknown one, or no floor, blocks nothing."""
-    if floor is None or driver is None or _numbers(driver) >= _numbers(floor):
+    """A driver older than the lock's floor. An unknown one, or no floor, blocks nothing.
+
+    Raises:
+        UsageError: one of them is no driver version.
+    """
+    if floor is None or driver is None or parse_driver(driver).reaches(parse_driver(floor)):
         return ()
     return (Misfit(fact="driver", needs=f"{floor} or newer", have=driver, hint="nvidia-smi"),)
 
 
-def check_host(target: LockedTarget, *, system: str, machine: str, libc: str | None) -> tuple[Misfit, ...]:
-    """Where a host is not what ``target`` says; ``libc`` as the C library names itself, None if it doesn't."""
+def check_host(target: LockedTarget, *, system: str, machine: str, glibc: str | None) -> tuple[Misfit, ...]:
+    """Where a host is not what ``target`` says; ``glibc`` None (another C library, not known) blocks nothing."""
     misfits = []
     if system != "linux":
         misfits.append(Misfit(fact="system", needs="linux", have=system))
@@ -80,7 +80,6 @@ def check_host(target: LockedTarget, *, system: str, machine: str, libc: str | N
                 hint=f"qresolve lock --machine {machine}",
             )
         )
-    glibc = parse_glibc(libc)
     if glibc is not None and _numbers(glibc) < _numbers(target.glibc):
         misfits.append(
             Misfit(

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from qresolve.errors import InstallFailed, Unproved, UsageError
 from qresolve.install.child import ChildEnd, run_child
-from qresolve.install.fit import check_driver, check_host, check_python, read_driver, read_libc, refuse
+from qresolve.install.fit import check_driver, check_host, check_python, read_driver, refuse
 from qresolve.install.installed_files import read_comparisons
 from qresolve.install.installers import find_uv, install_command, open_workplace, venv_command
 from qresolve.install.interpreter import Interpreter, find_interpreter, normalize_name, read_interpreter, same_version
 from qresolve.install.unfinished import MARKER, read_marker, remove_marker, write_marker
+from qresolve.target.detect import read_glibc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -164,7 +165,7 @@ def perform_install(
     environ = dict(os.environ if variables is None else variables)
     known_driver = driver or read_driver()
     refuse(
-        check_host(lock.target, system=sys.platform, machine=platform.machine(), libc=read_libc())
+        check_host(lock.target, system=sys.platform, machine=platform.machine(), glibc=read_glibc())
         + check_driver(lock.driver_floor, known_driver)
     )
     if lock.driver_floor is not None and known_driver is None:

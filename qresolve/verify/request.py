@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from qresolve.request import Ask
 
 _FORMAT = re.compile(r"(?P<format>[a-z0-9-]+)(?:@(?P<scheme>[a-z0-9-]+))?(?::(?P<role>[a-z]+))?")
-_ARCH = re.compile(r"sm\d{2,3}")
 
 
 def split_list(given: Sequence[str] | None) -> tuple[str, ...]:
@@ -35,21 +34,20 @@ def parse_format(text: str) -> tuple[str, str | None, str | None]:
     return match["format"], match["scheme"], match["role"]
 
 
-def select_locked(lock: Lock, *, only: Sequence[str], gpus: Sequence[str]) -> tuple[FormatRow, ...]:
-    """The lock's rows, or those of ``only`` and ``gpus`` (names or archs of the lock).
+def select_locked(lock: Lock, *, only: Sequence[str], archs: Sequence[str]) -> tuple[FormatRow, ...]:
+    """The lock's rows, or those of the formats ``only`` and of ``archs``.
 
     Raises:
-        UsageError: the lock has no such format or GPU.
+        UsageError: the lock has no such format or arch.
     """
-    known = dict(lock.target.gpus) | {arch: arch for _name, arch in lock.target.gpus}
-    for gpu in gpus:
-        if gpu not in known:
-            raise UsageError(f"the lock is not for `{gpu}`", hint=f"qresolve verify --gpu {','.join(known)}")
-    archs = {known[gpu] for gpu in gpus} or set(known.values())
+    known = tuple(dict.fromkeys(arch for _name, arch in lock.target.gpus))
+    for arch in archs:
+        if arch not in known:
+            raise UsageError(f"the lock is not for {arch}", hint=f"qresolve verify --gpu {','.join(known)}")
     rows = tuple(
         FormatRow(format=row.format, scheme=row.scheme, role=row.role, arch=row.arch, wanted=row.wanted)
         for row in lock.formats
-        if row.arch in archs
+        if not archs or row.arch in archs
     )
     if not only:
         return rows
@@ -66,22 +64,19 @@ def select_locked(lock: Lock, *, only: Sequence[str], gpus: Sequence[str]) -> tu
     return tuple(kept)
 
 
-def select_given(asks: Sequence[Ask], gpus: Sequence[str]) -> tuple[FormatRow, ...]:
-    """Rows for asked formats on archs (``sm120``), without a lock.
+def select_given(asks: Sequence[Ask], archs: Sequence[str]) -> tuple[FormatRow, ...]:
+    """Rows for asked formats on archs, without a lock.
 
     Raises:
-        UsageError: no arch, or one of another form.
+        UsageError: no arch.
     """
-    if not gpus:
+    if not archs:
         raise UsageError(
             "without a lock, verify needs both --gpu and --formats",
             hint="qresolve verify --gpu sm120 --formats nvfp4",
         )
-    for gpu in gpus:
-        if _ARCH.fullmatch(gpu) is None:
-            raise UsageError(f"`{gpu}` is not an arch such as sm120", hint="qresolve verify --gpu sm120")
     return tuple(
-        FormatRow(format=ask.scheme.format, scheme=ask.scheme.name, role=ask.role, arch=gpu, wanted=ask.scheme.wants)
-        for gpu in gpus
+        FormatRow(format=ask.scheme.format, scheme=ask.scheme.name, role=ask.role, arch=arch, wanted=ask.scheme.wants)
+        for arch in archs
         for ask in asks
     )
