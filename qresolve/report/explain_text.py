@@ -82,17 +82,24 @@ def _notes(rows: list[RowView]) -> Iterator[str]:
 
 
 def _beside(rows: list[RowView]) -> Iterator[str]:
-    worse = [row for row in rows if not row.holds]
-    better = [row for row in rows if row.holds]
-    if rows:
-        yield ""
-        yield "not asked:"
-    for row in worse:
-        yield f"  {row.selector} on {row.arch} runs {row.verdict} here, not {row.wanted}" + (
-            f" ({row.route})" if row.route else ""
-        )
-    if better:
-        yield "  as wanted: " + ", ".join(f"{row.selector} on {row.arch} {row.verdict}" for row in better)
+    """The unasked rows, one line a scheme and role; those that fall short first."""
+    if not rows:
+        return
+    lines: dict[str, list[RowView]] = {}
+    for row in rows:
+        lines.setdefault(row.selector, []).append(row)
+    yield ""
+    yield "not asked for:"
+    for selector, found in sorted(lines.items(), key=lambda item: all(row.holds for row in item[1])):
+        by_verdict: dict[tuple[str, str], list[str]] = {}
+        for row in found:
+            words = row.verdict if row.holds else f"{row.verdict}, not {row.wanted}"
+            by_verdict.setdefault((words, row.route or ""), []).append(row.arch)
+        parts = [
+            f"{words} on {', '.join(archs)}" + (f" ({route})" if route and words != "native" else "")
+            for (words, route), archs in by_verdict.items()
+        ]
+        yield f"  {selector}: {'; '.join(parts)}"
 
 
 def _routes(row: RowView) -> Iterator[str]:

@@ -13,22 +13,32 @@ _SMALLEST = 8
 
 
 def render_table(head: Sequence[str], rows: Sequence[Sequence[str]], *, width: int) -> Iterator[str]:
-    """Lines of a table; the widest columns shrink and wrap until it fits ``width`` characters."""
-    widths = [max(len(line[column]) for line in (head, *rows)) for column in range(len(head))]
-    room = max(width - len(_GAP) * (len(head) - 1), _SMALLEST * len(head))
-    while sum(widths) > room:
-        widest = widths.index(max(widths))
-        if widths[widest] <= _SMALLEST:
-            break
-        widths[widest] -= 1
+    """Lines of a table that fits ``width`` characters where it can: the last column wraps first, then the others,
+    each down to its longest word.
+    """
+    columns = range(len(head))
+    widths = [max(len(line[column]) for line in (head, *rows)) for column in columns]
+    longest = [max(_longest_word(line[column]) for line in (head, *rows)) for column in columns]
+    excess = sum(widths) + len(_GAP) * (len(head) - 1) - width
+    for column in reversed(columns):
+        cut = max(0, min(excess, widths[column] - max(longest[column], _SMALLEST)))
+        widths[column] -= cut
+        excess -= cut
     yield from _line(head, widths)
     yield _GAP.join("-" * column for column in widths)
     for row in rows:
         yield from _line(row, widths)
 
 
+def _longest_word(cell: str) -> int:
+    return max((len(word) for word in cell.split()), default=0)
+
+
 def _line(cells: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
-    wrapped = [textwrap.wrap(cell, size) or [""] for cell, size in zip(cells, widths, strict=True)]
+    wrapped = [
+        textwrap.wrap(cell, size, break_long_words=False, break_on_hyphens=False) or [""]
+        for cell, size in zip(cells, widths, strict=True)
+    ]
     for number in range(max(len(cell) for cell in wrapped)):
         parts = [
             (cell[number] if number < len(cell) else "").ljust(size) for cell, size in zip(wrapped, widths, strict=True)
