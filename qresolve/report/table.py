@@ -13,8 +13,9 @@ _SMALLEST = 8
 
 
 def render_table(head: Sequence[str], rows: Sequence[Sequence[str]], *, width: int) -> Iterator[str]:
-    """Lines of a table that fits ``width`` characters where it can: the last column wraps first, then the others,
-    each down to its longest word.
+    """Lines of a table that fits ``width`` characters where it can.
+
+    The last column wraps first, then the others, each down to its longest word.
     """
     columns = range(len(head))
     widths = [max(len(line[column]) for line in (head, *rows)) for column in columns]
