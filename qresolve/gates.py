@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 from qresolve.facts import ABSENT, FactType, Value
 
@@ -88,7 +88,8 @@ def holds(compare: Compare, value: Value, kind: FactType) -> bool:
     if compare.operator == "present":
         return bool((value != ABSENT) is bool(operand))
     if value == ABSENT and kind == "version":
-        return compare.operator == "is" and operand == ABSENT
+        named = operand if compare.operator == "in" else (operand,)
+        return compare.operator in {"is", "in"} and ABSENT in named
     match compare.operator:
         case "has":
             return isinstance(value, frozenset) and operand in value
@@ -321,7 +322,21 @@ def _check_operand(node: Table, operator: Operator, operand: object, kind: FactT
     for item in operand if isinstance(operand, tuple) else (operand,):
         if not isinstance(item, expected) or (expected is int and isinstance(item, bool)):
             raise node.fail(operator, f"must be {expected.__name__} for a {kind} fact, not {item!r}")
+        if kind == "version" and expected is str and not _is_version_or_absent(str(item)):
+            raise node.fail(operator, f"not a version: {item!r}")
+    if operator == "multiple-of" and (kind != "int" or operand == 0):
+        raise node.fail(operator, f"only whole numbers are multiples, and of another number than 0; this is {kind}")
+    # Completions of an unknown set are walked by its members alone, so no other question may be asked of one.
+    if kind == "set" and operator != "has":
+        raise node.fail(operator, "a set is only asked whether it has a member")
     if operator == "has" and kind != "set":
         raise node.fail(operator, f"only a set has members, and this fact is {kind}")
     if operator in {"at-least", "at-most", "above", "below"} and kind not in {"int", "version"}:
         raise node.fail(operator, f"only numbers and versions have an order, and this fact is {kind}")
+
+
+def _is_version_or_absent(text: str) -> bool:
+    try:
+        return text == ABSENT or bool(Version(text))
+    except InvalidVersion:
+        return False
