@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from qresolve.engine_flags import check_config_file, config_file_of, merge_flags, takes_flags
+from qresolve.engine_command import check_config_file, config_file_of, merge_flags, takes_flags, unlocked_choices
 from qresolve.errors import UsageError
-from qresolve.settings_text import INHERITED, inherit, variable_text
+from qresolve.settings_text import inherit, inherits, variable_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -33,12 +33,16 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStart:
-    """A command that is ready to run: program, arguments (the first is the program's name), all variables."""
+    """A command that is ready to run: program, arguments (the first is the program's name), all variables.
+
+    ``unlocked`` are options that can change which kernel is picked, though the lock says nothing of them.
+    """
 
     program: str
     argv: tuple[str, ...]
     variables: dict[str, str]
     replaced: tuple[Replaced, ...]
+    unlocked: tuple[str, ...]
 
 
 def merge_variables(
@@ -57,8 +61,8 @@ def merge_variables(
             continue
         before = variables.get(name)
         wanted = None if setting.value is None else variable_text(setting.value)
-        now = None if wanted is None else inherit(wanted, before)
-        if before is not None and before != now and INHERITED not in (wanted or ""):
+        now = None if wanted is None else inherit(name, wanted, before)
+        if before is not None and before != now and not inherits(name, wanted or ""):
             if name.startswith(choice_prefixes):
                 fixed = "to be unset" if now is None else f"to {now!r}"
                 raise UsageError(
@@ -119,8 +123,11 @@ def plan_start(
             hint="qresolve env --format json",
         )
     file = config_file_of(command, flags)
-    if configures and file is not None and config_text is not None:
-        check_config_file(config_text, file, settings, flags)
+    unlocked: tuple[str, ...] = ()
+    if takes_flags(command, flags):
+        unlocked = unlocked_choices(command, settings, flags)
+        if file is not None and config_text is not None:
+            unlocked += check_config_file(config_text, file, settings, flags)
     merged, replaced = merge_variables(variables, settings, choice_prefixes=flags.choice_prefixes)
     argv = merge_flags(command, settings, flags)
     return EngineStart(
@@ -128,6 +135,7 @@ def plan_start(
         argv=argv,
         variables=merged,
         replaced=replaced,
+        unlocked=unlocked,
     )
 
 

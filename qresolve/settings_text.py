@@ -5,9 +5,9 @@ Placeholders in a variable's value:
 ``{env}``            the environment's folder
 ``{env_bin}``        its folder of programs
 ``{site_packages}``  where its packages are
-``{inherited}``      the variable's own earlier value, for lists such as PATH: ``{env_bin}:{inherited}`` puts a
-                     folder in front. Without an earlier value the colon beside it goes too, since an empty
-                     entry would mean the working directory.
+``{PATH}``           in the variable PATH (and so on, each in its own): the earlier value, so ``{env_bin}:{PATH}``
+                     puts a folder in front. Without an earlier value the colon beside it goes too, since an
+                     empty entry would mean the working directory.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from qresolve.setting import Setting, Value
 
-INHERITED = "{inherited}"
-_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_]+)\}")
 _SPECIAL_TO_DOCKER = re.compile(r"[\\\"$]")
 
 
@@ -49,11 +48,11 @@ class EnvironmentPaths:
 
 def needs_paths(settings: Iterable[Setting]) -> bool:
     """Whether a value holds a placeholder that only an environment can fill."""
-    return any(name != "inherited" for setting in settings for name in _PLACEHOLDER.findall(str(setting.value)))
+    return any(name != setting.env for setting in settings for name in _PLACEHOLDER.findall(str(setting.value)))
 
 
 def fill_placeholders(settings: Iterable[Setting], paths: EnvironmentPaths) -> tuple[Setting, ...]:
-    """Settings with every placeholder but ``{inherited}`` filled.
+    """Settings with every placeholder filled but that of a variable's own earlier value.
 
     Raises:
         DataInvalid: an unknown placeholder.
@@ -62,7 +61,6 @@ def fill_placeholders(settings: Iterable[Setting], paths: EnvironmentPaths) -> t
         "env": paths.environment,
         "env_bin": paths.programs,
         "site_packages": paths.site_packages,
-        "inherited": INHERITED,
     }
 
     def filled(setting: Setting, value: Value) -> Value:
@@ -70,6 +68,8 @@ def fill_placeholders(settings: Iterable[Setting], paths: EnvironmentPaths) -> t
             return value
 
         def put(match: re.Match[str]) -> str:
+            if match[1] == setting.env:
+                return match[0]
             if match[1] not in known:
                 raise DataInvalid(f"setting `{setting.key}`: unknown placeholder {match[0]}")
             return known[match[1]]
@@ -84,18 +84,22 @@ def variable_text(value: Value) -> str:
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 
-def inherit(value: str, earlier: str | None) -> str:
-    """``value`` with ``{inherited}`` replaced by the earlier value of the same variable."""
-    if INHERITED not in value:
-        return value
+def inherits(name: str, value: str) -> bool:
+    """Whether ``value`` holds the earlier value of the variable ``name``."""
+    return f"{{{name}}}" in value
+
+
+def inherit(name: str, value: str, earlier: str | None) -> str:
+    """``value`` with the placeholder of the variable's own earlier value replaced by that value."""
+    own = f"{{{name}}}"
     if earlier:
-        return value.replace(INHERITED, earlier)
-    return value.replace(f":{INHERITED}", "").replace(f"{INHERITED}:", "").replace(INHERITED, "")
+        return value.replace(own, earlier)
+    return value.replace(f":{own}", "").replace(f"{own}:", "").replace(own, "")
 
 
 def _inherited_expression(name: str, value: str) -> tuple[str, str, str]:
     """Text before, the parameter expansion, and text after; the colon is inside the expansion."""
-    before, after = value.split(INHERITED, 1)
+    before, after = value.split(f"{{{name}}}", 1)
     if before.endswith(":"):
         return before[:-1], f"${{{name}:+:${name}}}", after
     if after.startswith(":"):
@@ -113,7 +117,7 @@ def render_shell(settings: Iterable[Setting]) -> tuple[str, ...]:
             lines.append(f"unset {setting.env}")
             continue
         value = variable_text(setting.value)
-        if INHERITED in value:
+        if inherits(setting.env, value):
             before, expression, after = _inherited_expression(setting.env, value)
             quoted = "".join(
                 (
@@ -150,7 +154,7 @@ def render_dockerfile(settings: Iterable[Setting]) -> tuple[str, ...]:
         value = variable_text(setting.value)
         if "\n" in value:
             raise DataInvalid(f"setting `{setting.key}`: a Dockerfile's ENV cannot hold a line break")
-        if INHERITED in value:
+        if inherits(setting.env, value):
             before, expression, after = _inherited_expression(setting.env, value)
             text = f"{_docker_text(before)}{expression}{_docker_text(after)}"
         else:

@@ -1,21 +1,16 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qresolve.engine_flags import (
-    EngineFlags,
-    check_config_file,
-    merge_flags,
-    parse_engine_flags,
-    read_engine_flags,
-    render_flags,
-    takes_flags,
-)
+from qresolve.data import data_folder
+from qresolve.engine_command import check_config_file, merge_flags, takes_flags, unlocked_choices
+from qresolve.engine_flags import EngineFlags, parse_engine_flags, read_engine_flags, render_flags
 from qresolve.errors import DataInvalid, UsageError
 from qresolve.setting import Setting
 from qresolve.strict import Table
@@ -219,8 +214,13 @@ def test_a_configuration_file_that_sets_the_same_root_is_refused(text: str) -> N
 
 
 def test_a_configuration_file_about_other_things_is_fine() -> None:
-    check_config_file("port: 1\n# kernel-config: later\n", "c.yaml", (MXFP4,), FLAGS)
-    check_config_file("kernel-config: {}\n", "c.yaml", (Setting(env="A", value="b"),), FLAGS)
+    assert check_config_file("port: 1\n# kernel-config: later\n", "c.yaml", (MXFP4,), FLAGS) == ()
+    assert check_config_file("kv-cache-dtype: fp8\n", "c.yaml", (MXFP4,), FLAGS) == ()
+
+
+def test_a_configuration_file_with_a_choice_that_the_lock_does_not_know_is_named() -> None:
+    said = check_config_file("linear_backend: marlin\n", "c.yaml", (Setting(env="A", value="b"),), FLAGS)
+    assert said == ("linear-backend in c.yaml",)
 
 
 def table(**more: object) -> Table:
@@ -240,3 +240,37 @@ def test_every_record_of_the_shipped_file_is_read() -> None:
     assert isinstance(FLAGS, EngineFlags)
     assert FLAGS.engine == "vllm"
     assert len({flag.root for flag in FLAGS.flags}) == len(FLAGS.flags)
+
+
+def test_every_setting_of_the_shipped_data_has_an_option() -> None:
+    folder = data_folder("constraints")
+    paths = set()
+    for file in sorted(folder.rglob("*.toml")):
+        paths |= set(re.findall(r'"?\bpath"? = "([a-z_]+\.[a-z0-9_.]+)"', file.read_text(encoding="utf-8")))
+        paths |= set(re.findall(r"\bconfig\.([a-z_]+\.[a-z0-9_.]+)\"", file.read_text(encoding="utf-8")))
+    assert paths, "the data has settings of the configuration"
+    for path in paths:
+        assert FLAGS.carrier(tuple(path.split("."))).flag.startswith("--")
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (("--linear-backend", "marlin"), ("--linear-backend marlin",)),
+        (("--linear-backend", "auto", "--port", "1"), ()),
+        (("--moe_backend=marlin",), ("--moe-backend marlin",)),
+        (
+            ("--kernel-config.linear_backend_per_quant.nvfp4_w4a4", "marlin"),
+            ("--kernel-config linear_backend_per_quant.nvfp4_w4a4 marlin",),
+        ),
+        (("--kernel-config.linear_backend_per_quant.mxfp4", "humming"), ()),
+        (("-cc.mode", "3", "--kv-cache-dtype", "fp8"), ()),
+    ],
+)
+def test_choices_that_the_lock_does_not_know_are_named(options: tuple[str, ...], named: tuple[str, ...]) -> None:
+    assert unlocked_choices((*SERVE, *options), (MXFP4,), FLAGS) == named
+
+
+def test_a_choice_that_cannot_be_read_is_named_as_well() -> None:
+    (said,) = unlocked_choices((*SERVE, "--kernel-config", "{moe}"), (), FLAGS)
+    assert "--kernel-config" in said

@@ -19,7 +19,7 @@ FLAGS = read_engine_flags("vllm")
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = (
     Setting(env="CUDA_HOME", value="/env/cu13"),
-    Setting(env="PATH", value="/env/bin:{inherited}"),
+    Setting(env="PATH", value="/env/bin:{PATH}"),
     Setting(env="VLLM_DISABLED_KERNELS", value=None),
     Setting(env="VLLM_USE_DEEP_GEMM", value=True),
     Setting(path="kernel_config.linear_backend_per_quant.mxfp4", value="humming"),

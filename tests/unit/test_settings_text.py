@@ -31,7 +31,7 @@ def test_placeholders_are_filled_for_one_environment() -> None:
     filled = fill_placeholders(
         (
             Setting(env="CUDA_HOME", value="{site_packages}/nvidia/cu13"),
-            Setting(env="PATH", value="{env_bin}:{inherited}"),
+            Setting(env="PATH", value="{env_bin}:{PATH}"),
             Setting(env="ROOT", value="{env}"),
             Setting(env="GONE", value=None),
             Setting(env="JSON", value='{"a":1}'),
@@ -40,7 +40,7 @@ def test_placeholders_are_filled_for_one_environment() -> None:
     )
     assert [setting.value for setting in filled] == [
         "/opt/venv/lib/python3.12/site-packages/nvidia/cu13",
-        "/opt/venv/bin:{inherited}",
+        "/opt/venv/bin:{PATH}",
         "/opt/venv",
         None,
         '{"a":1}',
@@ -55,23 +55,23 @@ def test_an_unknown_placeholder_is_a_bad_data_file() -> None:
 def test_only_a_placeholder_needs_an_environment() -> None:
     assert needs_paths((Setting(env="X", value="{env}/x"),))
     assert not needs_paths(
-        (Setting(env="X", value="{inherited}:/x"), Setting(env="Y", value=None), Setting(path="a.b", value="c"))
+        (Setting(env="X", value="{X}:/x"), Setting(env="Y", value=None), Setting(path="a.b", value="c"))
     )
 
 
 @pytest.mark.parametrize(
     ("value", "earlier", "expected"),
     [
-        ("/a:{inherited}", "/b", "/a:/b"),
-        ("/a:{inherited}", None, "/a"),
-        ("/a:{inherited}", "", "/a"),
-        ("{inherited}:/a", None, "/a"),
-        ("{inherited}:/a", "/b", "/b:/a"),
+        ("/a:{LIST}", "/b", "/a:/b"),
+        ("/a:{LIST}", None, "/a"),
+        ("/a:{LIST}", "", "/a"),
+        ("{LIST}:/a", None, "/a"),
+        ("{LIST}:/a", "/b", "/b:/a"),
         ("/a", "/b", "/a"),
     ],
 )
 def test_an_inherited_value_leaves_no_empty_entry(value: str, earlier: str | None, expected: str) -> None:
-    assert inherit(value, earlier) == expected
+    assert inherit("LIST", value, earlier) == expected
     environment = {} if earlier is None else {"LIST": earlier}
     assert shell_result(render_shell((Setting(env="LIST", value=value),)), "LIST", environment) == f"{expected}."
 
@@ -100,7 +100,7 @@ def test_settings_of_the_configuration_are_no_variables() -> None:
 def test_dockerfile_lines_quote_and_inherit() -> None:
     assert render_dockerfile(
         (
-            Setting(env="PATH", value="/opt/venv/bin:{inherited}"),
+            Setting(env="PATH", value="/opt/venv/bin:{PATH}"),
             Setting(env="JSON", value='{"cost":"$5"}'),
         )
     ) == ('ENV PATH="/opt/venv/bin${PATH:+:$PATH}"', 'ENV JSON="{\\"cost\\":\\"\\$5\\"}"')

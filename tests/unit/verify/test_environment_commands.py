@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SETTINGS = (
     Setting(path="kernel_config.linear_backend_per_quant.mxfp4", value="humming"),
     Setting(env="CUDA_HOME", value="{site_packages}/nvidia/cu13"),
-    Setting(env="PATH", value="{env_bin}:{inherited}"),
+    Setting(env="PATH", value="{env_bin}:{PATH}"),
     Setting(env="VLLM_DISABLED_KERNELS", value=None),
 )
 JSON_OPTION = '{"linear_backend_per_quant":{"mxfp4":"humming"}}'
@@ -123,6 +123,12 @@ def test_run_shows_the_merged_command(place: Path, capsys: pytest.CaptureFixture
     assert words[words.index(str(engine)) :] == [
         str(engine), "serve", "m", "--kernel-config", JSON_OPTION, "--moe-backend", "triton",
     ]  # fmt: skip
+
+
+def test_run_warns_of_a_choice_that_the_lock_does_not_know(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    engine_in(place)
+    assert main(["run", "--dry-run", "--", "vllm", "serve", "m", "--linear-backend", "marlin"]) == 0
+    assert "warning: the lock's verdicts were made without: --linear-backend marlin" in capsys.readouterr().err
 
 
 def test_run_as_json(place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
