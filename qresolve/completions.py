@@ -8,6 +8,7 @@ comparisons on it can tell apart. So learning a fact can only narrow the set: ev
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import lcm
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from packaging.version import Version
@@ -54,31 +55,40 @@ class Thresholds:
             case "bool":
                 return (False, True)
             case "int":
-                numbers = {int(item) for item in constants if isinstance(item, int) and not isinstance(item, bool)}
-                return tuple(sorted({near for number in numbers for near in (number - 1, number, number + 1)} or {0}))
+                return self._numbers(key)
             case "version":
                 versions = sorted(
                     {str(item) for item in constants if isinstance(item, str) and item != ABSENT}, key=Version
                 )
-                # Just above a constant: the constant with one more component.
-                regions = [
-                    "0",
-                    *(value for text in versions for value in (text, f"{Version(text).public}.0.0.1")),
-                ]
-                regions = [text for text in regions if _is_version(text)]
+                regions = ["0", *(value for text in versions for value in (text, _just_above(text)))]
                 return (*((ABSENT,) if kind.may_be_absent else ()), *regions)
             case "text":
-                return (*sorted(str(item) for item in constants), "<another>")
-            case _:
-                return ()
+                return (*sorted(str(item) for item in constants if isinstance(item, str)), "<another>")
+            case "set":
+                raise AssertionError(f"`{key}` is a set: it is completed member by member")
+
+    def _numbers(self, key: str) -> tuple[int, ...]:
+        """One natural number of each region between constants for each pattern of divisibility."""
+        ordered: set[int] = set()
+        moduli: set[int] = set()
+        for operator, operand in self._constants.get(key, set()):
+            listed = operand if isinstance(operand, tuple) else (operand,)
+            found = {item for item in listed if isinstance(item, int) and not isinstance(item, bool)}
+            (moduli if operator == "multiple-of" else ordered).update(found)
+        numbers = {number for number in ordered if number >= 0}
+        for start in (0, *(number + 1 for number in numbers)):
+            patterns: dict[tuple[bool, ...], int] = {}
+            for number in range(start, start + lcm(*moduli)):
+                patterns.setdefault(tuple(number % modulus == 0 for modulus in sorted(moduli)), number)
+            numbers |= set(patterns.values())
+        return tuple(sorted(numbers))
 
 
-def _is_version(text: str) -> bool:
-    try:
-        Version(text)
-    except ValueError:
-        return False
-    return True
+def _just_above(text: str) -> str:
+    """A version above ``text`` and below every other that gates name: the likelier-looking one where it parses."""
+    version = Version(text)
+    plain = version.pre is None and version.post is None and version.dev is None
+    return f"{version.public}.0.0.1" if plain else f"{version.public}+0"
 
 
 def answer_from(
