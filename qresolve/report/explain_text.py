@@ -37,12 +37,12 @@ def _table_row(row: RowView) -> tuple[str, ...]:
     verdict = row.verdict if row.holds else f"{row.verdict} (wanted {row.wanted})"
     if row.verdict == "unknown" and len(row.possible) > 1:
         verdict = f"unknown: {' or '.join(row.possible)}"
-    todo = "nothing: it holds as installed"
-    if row.remedy:
-        todo = row.remedy[0].say
-    elif row.settings and row.holds:
-        todo = "lock it: the settings below keep it so on any host"
-    elif not row.holds:
+    if row.holds:
+        kept = "lock it; the settings below keep it so on any host" if row.settings else "lock it"
+        todo = kept if row.auto.loudness == "none" else "lock it; it needs the settings below"
+    elif row.remedy:
+        todo = "accept it or use another format, see below"
+    else:
         todo = row.why or "nothing is known to help"
     auto = row.auto.verdict + (f", {row.auto.loudness}" if row.auto.loudness != "none" else "")
     return (row.selector, row.arch, verdict, row.route or "-", auto, todo)
