@@ -3,7 +3,7 @@
 ``{"path": "kernel_config.linear_backend_per_quant.mxfp4", "value": "humming"}`` changes the engine's
 configuration, ``{"env": "CUDA_HOME", "value": "{site_packages}/nvidia/cu13"}`` its environment. An ``env``
 setting whose value is None removes the variable. Placeholders are filled for one environment at the edge.
-Flags, shell lines and Dockerfile lines are made from settings in :mod:`qresolve.report.settings_text`.
+Flags, shell lines and Dockerfile lines are made from settings in :mod:`qresolve.settings_text`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,288 @@
+"""From a question to a lock: solve the core, close it, judge the closed set again, and say what goes into the lock.
+
+The edges come in as functions (:class:`Edges`): closing a request, reading a wheel's RECORD, asking which releases
+the index has. So everything here can be tested without a network.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from packaging.version import Version
+
+from qresolve.classes import CLASSES
+from qresolve.closure.request import Closure, ClosureRequest
+from qresolve.errors import LowerClass, NoResolution, QResolveError, Refuted, Unproved
+from qresolve.gates import leaves
+from qresolve.judging import Answer, Question, answer, answer_for
+from qresolve.ledger import ClosureFailed, Ledger
+from qresolve.lock.model import GatedBecause, Lock, LockedFormat, LockedPackage, LockedTarget
+from qresolve.report.lock_text import refusal
+from qresolve.resolution import Impossible, Resolution, solve
+from qresolve.target.drivers import describe_answer, driver_floor, driver_supports, parse_driver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from qresolve.arch import Architecture
+    from qresolve.closure.request import NamedIndex
+    from qresolve.explain import RowView
+    from qresolve.knowledge.records import Engine
+    from qresolve.target.drivers import CudaReleases
+
+MOST_CLOSURES = 20
+"""Bound of the fixpoint between the core and the closure."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edges:
+    """What touches the network. ``say`` shows a line of progress to a person."""
+
+    close: Callable[[ClosureRequest], Closure]
+    record: Callable[[LockedPackage], str | None]
+    newer: Callable[[str, str], str | None]
+    say: Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockRequest:
+    """What only ``lock`` knows: the cutoff, indexes for single packages, and whether the network may be used."""
+
+    requested: tuple[str, ...]
+    cutoff: str | None = None
+    indexes: tuple[NamedIndex, ...] = ()
+    offline: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Locked:
+    """A lock with the answer it holds and the ledger of what was tried."""
+
+    lock: Lock
+    answer: Answer
+    ledger: Ledger
+    notes: tuple[str, ...]
+
+
+def make_lock(question: Question, request: LockRequest, edges: Edges, cuda_releases: CudaReleases) -> Locked:
+    """Resolve a question to a lock.
+
+    Raises:
+        NoResolution: no release, or no closure, for this target. LowerClass: only a class that nobody allowed.
+        Refuted: every way is broken. Unproved: the verdict hangs on facts that are not known.
+    """
+    ledger = Ledger()
+    failures: list[NoResolution] = []
+    for _ in range(MOST_CLOSURES):
+        if not question.releases():
+            raise failures[0]
+        solved = solve(question.core(ledger))
+        if isinstance(solved, Impossible):
+            raise failures[0] if failures else _refused(question)
+        engine = question.engine(solved.release)
+        try:
+            _check_release(question, engine, cuda_releases)
+            edges.say(f"closing {engine.distribution} {solved.release}")
+            closure = edges.close(closure_request(question, request, engine, solved))
+        except NoResolution as failure:
+            if question.engine_version is not None:
+                raise
+            failures.append(failure)
+            ledger.reject(f"engine {solved.release}", ClosureFailed(reason="closure", message=failure.message))
+            edges.say(f"{engine.name} {solved.release} is out: {failure.message}")
+            question.excluded.add(solved.release)
+            continue
+        packages = {package.name: package.version for package in closure.packages}
+        if question.packages.get(solved.release) != packages:
+            # The closure's own versions decide now; the core is solved once more on them.
+            question.packages[solved.release] = packages
+            question.forget()
+            again = solve(question.core(ledger))
+            if isinstance(again, Impossible):
+                raise _refused(question)
+            if again.release != solved.release or _added(again) - _added(solved):
+                continue
+            solved = again
+        found = answer_for(question, solved)
+        for row in found.rows:
+            if not row.holds:
+                raise Refuted(f"{row.selector} on {row.arch} is {row.verdict} on the closed set")
+        packages_with_reasons = tuple(
+            _with_reason(package, found.engine, solved, edges) if package.name in engine.gated else package
+            for package in closure.packages
+        )
+        lock = _lock_of(question, request, found, packages_with_reasons, cuda_releases)
+        return Locked(lock=lock, answer=found, ledger=ledger, notes=_notes(question, request, found.engine, edges))
+    raise NoResolution("the core and the closure do not come to a fixpoint")
+
+
+def _added(solved: Resolution) -> set[str]:
+    return {key for key, _ in solved.assignment if key.startswith("package.")}
+
+
+def _check_release(question: Question, engine: Engine, cuda_releases: CudaReleases) -> None:
+    release, target = engine.release, question.target
+    name = f"{engine.name} {release.version}"
+    if not release.requires_python.contains(target.python, prereleases=True):
+        wanted = next((f"3.{minor}" for minor in range(9, 20) if release.requires_python.contains(f"3.{minor}")), None)
+        raise NoResolution(
+            f"{name} needs Python {release.requires_python}, and the target has {target.python}",
+            hint=f"--python {wanted}" if wanted else None,
+        )
+    if target.cuda is not None and not _same_lane(target.cuda, release.cuda):
+        others = [item.version for item in engine.releases if _same_lane(target.cuda, item.cuda)]
+        found = f"the last known release with one is {others[0]}" if others else "no known release has one"
+        raise NoResolution(
+            f"{name} has no build for CUDA {target.cuda}: its wheels are built with {release.cuda}; {found}",
+            hint=f"--engine {engine.name}=={others[0]}" if others else f"--cuda {release.cuda}",
+        )
+    if target.driver is None:
+        return
+    driver = parse_driver(target.driver)
+    for gpu in target.gpus:
+        support = driver_supports(
+            release.cuda,
+            driver,
+            cuda_releases,
+            kind=gpu.kind,
+            uses_ptx=False,
+            architecture=question.architectures.find(gpu.sm),
+        )
+        if support.blocks:
+            raise NoResolution(
+                f"{name} is built with CUDA {release.cuda}, and driver {target.driver} does not run it on {gpu.name}: "
+                f"{describe_answer(support)}",
+                hint=f"--driver {driver_floor(release.cuda, cuda_releases, _architectures(question)) or release.cuda}",
+            )
+
+
+def _same_lane(asked: str, built: str) -> bool:
+    return Version(asked).release[:2] == Version(built).release[:2]
+
+
+def closure_request(question: Question, request: LockRequest, engine: Engine, solved: Resolution) -> ClosureRequest:
+    """What uv is asked: the engine at its release with the packages that the ways add."""
+    added = _added(solved)
+    provisions = [item for item in engine.provisions if item.fact in added]
+    requirements = [f"{engine.distribution}=={engine.release.version}"]
+    for provision in provisions:
+        requirements += provision.requirements
+    target = question.target
+    return ClosureRequest(
+        requirements=tuple(requirements),
+        python=target.python,
+        machine=target.machine,
+        glibc=target.glibc,
+        cutoff=request.cutoff,
+        indexes=request.indexes,
+        offline=request.offline,
+    )
+
+
+def _notes(question: Question, request: LockRequest, engine: Engine, edges: Edges) -> tuple[str, ...]:
+    if question.engine_version is not None or request.offline:
+        return ()
+    known = engine.releases[0].version
+    newest = edges.newer(engine.distribution, known)
+    if newest is None:
+        return ()
+    return (f"{engine.name} {newest} is newer than the records and was skipped; {engine.release.version} is locked",)
+
+
+def _lock_of(
+    question: Question,
+    request: LockRequest,
+    found: Answer,
+    packages: tuple[LockedPackage, ...],
+    cuda_releases: CudaReleases,
+) -> Lock:
+    engine, target = found.engine, question.target
+    return Lock(
+        target=LockedTarget(
+            gpus=tuple((gpu.name, gpu.arch) for gpu in target.gpus),
+            machine=target.machine,
+            glibc=target.glibc,
+            python=target.python,
+            driver=target.driver,
+            cuda=engine.release.cuda,
+        ),
+        engine=engine.name,
+        engine_version=engine.release.version,
+        packages=packages,
+        formats=tuple(_locked_format(row) for row in found.rows),
+        settings=found.settings,
+        data_digest=found.data_digest,
+        requested=request.requested,
+        assumed=tuple((key, str(value)) for key, value in question.assumed.items()),
+        allowed=tuple(sorted({item.text for item in question.allowances})),
+        driver_floor=driver_floor(engine.release.cuda, cuda_releases, _architectures(question)),
+        cutoff=request.cutoff,
+        workload=question.workload.name,
+        data=tuple(found.records.items()),
+    )
+
+
+def _architectures(question: Question) -> tuple[Architecture, ...]:
+    return tuple(
+        found
+        for sm in sorted({gpu.sm for gpu in question.target.gpus})
+        if (found := question.architectures.find(sm)) is not None
+    )
+
+
+def _locked_format(row: RowView) -> LockedFormat:
+    return LockedFormat(
+        format=row.format,
+        scheme=row.scheme,
+        role=row.role,
+        arch=row.arch,
+        wanted=row.wanted,
+        verdict=row.verdict,
+        level=row.level,
+        route=row.route or "",
+    )
+
+
+def _with_reason(package: LockedPackage, engine: Engine, solved: Resolution, edges: Edges) -> LockedPackage:
+    from dataclasses import replace  # noqa: PLC0415 - beside its only use
+
+    routes: set[str] = set()
+    gates: set[str] = set()
+    fact = f"package.{package.name}"
+    for item in solved.rows:
+        identifier = item.way.outcome.route
+        if identifier is None:
+            continue
+        route = engine.routes[identifier]
+        if package.name in {engine.distribution, route.library}:
+            routes.add(route.id)
+        for gate in (*route.select, *route.execute):
+            if any(leaf.fact == fact for leaf in leaves(gate.when)):
+                routes.add(route.id)
+                gates.add(f"{route.id}/{gate.id}")
+    cuda = engine.release.cuda if package.name == engine.distribution else None
+    because = GatedBecause(
+        routes=tuple(sorted(routes)), gates=tuple(sorted(gates)), cuda=cuda, record=edges.record(package)
+    )
+    return replace(package, because=because)
+
+
+def _refused(question: Question) -> QResolveError:
+    """The error of a question that no release answers as wanted."""
+    found = answer(question, extra=False)
+    short = [row for row in found.rows if not row.holds]
+    if not short:
+        return NoResolution(
+            "each format holds for itself, and not together: they need different values of one setting",
+            hint="lock them apart",
+        )
+    message, hint = refusal(found, short)
+    verdicts = {row.verdict for row in short}
+    if "broken" in verdicts:
+        return Refuted(message, hint=hint)
+    if "unsupported" in verdicts:
+        return NoResolution(message, hint=hint)
+    if verdicts & set(CLASSES):
+        return LowerClass(message, hint=hint)
+    return Unproved(message, hint=hint)

@@ -1,0 +1,101 @@
+"""The edges of ``lock``: uv, the index's list of releases, and a wheel's RECORD read by ranges."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qresolve.locking import Edges
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from qresolve.closure.indexes import UserIndexes
+    from qresolve.lock.model import LockedPackage
+
+_TIMEOUT = 15.0  # seconds, for one small request beside the resolution
+
+
+@contextmanager
+def open_edges(*, offline: bool) -> Iterator[Edges]:
+    """The real edges with the user's own indexes; progress shows on a terminal alone."""
+    from qresolve.closure.indexes import read_user_indexes  # noqa: PLC0415
+    from qresolve.closure.solve import run_closure  # noqa: PLC0415
+
+    indexes = read_user_indexes(os.environ, Path.home())
+    with _progress() as say:
+        yield Edges(
+            close=lambda request: run_closure(request, indexes, progress=say),
+            record=lambda package: read_record_digest(package, indexes, offline=offline),
+            newer=lambda project, known: read_newer_release(project, known, indexes),
+            say=say,
+        )
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console  # noqa: PLC0415 - only for a terminal
+
+    with Console(stderr=True).status("resolving") as status:
+        yield status.update
+
+
+def read_record_digest(package: LockedPackage, indexes: UserIndexes, *, offline: bool) -> str | None:
+    """The digest over the files that a wheel's RECORD lists: from the wheel index, else from the wheel by ranges.
+
+    None where it is not recorded and cannot be read; then only the version is checked after installation.
+    """
+    from qresolve.wheels.index import read_wheel_index  # noqa: PLC0415
+
+    for row in read_wheel_index(package.name):
+        if row.sha256 == package.wheel.sha256 and row.measured is not None:
+            return row.measured.record
+    if offline or not package.wheel.url.startswith(("http://", "https://")):
+        return None
+    return _fetch_record_digest(package, indexes)
+
+
+def _fetch_record_digest(package: LockedPackage, indexes: UserIndexes) -> str | None:
+    import httpx  # noqa: PLC0415 - only for wheels that are not recorded
+
+    from qresolve.closure.metadata import authenticated_url  # noqa: PLC0415
+    from qresolve.errors import Unproved  # noqa: PLC0415
+    from qresolve.wheels.ranges import HttpRanges, HttpxTransport  # noqa: PLC0415
+    from qresolve.wheels.record import parse_record, record_digest  # noqa: PLC0415
+    from qresolve.wheels.remote import ZipWheel  # noqa: PLC0415
+
+    with httpx.Client(timeout=_TIMEOUT, follow_redirects=True) as client:
+        try:
+            wheel = ZipWheel(HttpRanges(HttpxTransport(client), authenticated_url(package.wheel.url, indexes)))
+            names = [name for name in wheel.member_names() if name.endswith(".dist-info/RECORD")]
+            if len(names) != 1:
+                return None
+            return record_digest(parse_record(wheel.read_member(names[0]).decode("utf-8", "replace")))
+        except (httpx.HTTPError, httpx.InvalidURL, Unproved):
+            return None
+
+
+def read_newer_release(project: str, known: str, indexes: UserIndexes) -> str | None:
+    """The newest release on the user's index that is newer than ``known``; None where there is none or no answer."""
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename  # noqa: PLC0415
+    from packaging.version import Version  # noqa: PLC0415
+
+    from qresolve.closure.indexes import credential_urls  # noqa: PLC0415
+    from qresolve.closure.simple import read_project_files  # noqa: PLC0415
+
+    files = read_project_files(project, credential_urls(indexes), timeout=_TIMEOUT)
+    newest = Version(known)
+    for file in files or ():
+        try:
+            version = parse_wheel_filename(file.filename)[1]
+        except InvalidWheelFilename:
+            continue
+        if file.yanked is None and not version.is_prerelease and version > newest:
+            newest = version
+    return None if newest == Version(known) else str(newest)
