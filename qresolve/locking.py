@@ -104,6 +104,12 @@ def make_lock(question: Question, request: LockRequest, edges: Edges, cuda_relea
             if again.release != solved.release or _added(again) - _added(solved):
                 continue
             solved = again
+        missing = sorted(_added(solved) - {f"package.{name}" for name in packages})
+        if missing:
+            names = ", ".join(key.removeprefix("package.") for key in missing)
+            raise NoResolution(
+                f"{engine.distribution} {solved.release} was asked for with {names}, and did not bring it"
+            )
         found = answer_for(question, solved)
         for row in found.rows:
             if not row.holds:

@@ -1,0 +1,182 @@
+"""From a question to a lock, on the real records, with a made-up closure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from qresolve.closure.request import Closure, ClosureRequest
+from qresolve.errors import LowerClass, NoResolution
+from qresolve.judging import Question, ask_question
+from qresolve.knowledge.engine import load_engine, read_releases
+from qresolve.lock.model import LockedPackage, LockedWheel
+from qresolve.locking import Edges, LockRequest, make_lock
+from qresolve.setting import Setting
+from qresolve.target.drivers import read_cuda_releases
+from qresolve.target.target import build_target, read_target_data
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+NEWEST = read_releases("vllm")[0].version
+
+
+def _package(name: str, version: str) -> LockedPackage:
+    filename = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
+    wheel = LockedWheel(filename=filename, url=f"https://files.invalid/{filename}", sha256="0" * 64, size=1)
+    return LockedPackage(name=name, version=version, wheel=wheel)
+
+
+def _closed(request: ClosureRequest, changes: Mapping[str, str | None] | None = None) -> Closure:
+    """The engine's own pins as a closed set, with some packages changed or (None) left out."""
+    version = request.requirements[0].partition("==")[2]
+    versions: dict[str, str | None] = {
+        **{pin.package: pin.version for pin in load_engine("vllm", version).release.pins},
+        "vllm": version,
+        **(changes or {}),
+    }
+    return Closure(packages=tuple(_package(name, found) for name, found in sorted(versions.items()) if found))
+
+
+def _edges(
+    close: Callable[[ClosureRequest], Closure] = _closed, *, newer: str | None = None, said: list[str] | None = None
+) -> Edges:
+    return Edges(
+        close=close,
+        record=lambda package: f"sha256:{package.name}",
+        newer=lambda project, known: newer,
+        say=(said if said is not None else []).append,
+    )
+
+
+def _question(
+    gpu: str, formats: str, *, engine: str | None = None, allow: str | None = None, **options: str
+) -> Question:
+    data = read_target_data()
+    return ask_question(
+        formats=[formats],
+        target=build_target(gpu=[gpu], data=data, **options),  # type: ignore[arg-type]
+        architectures=data.architectures,
+        engine=engine,
+        allow=[allow] if allow else [],
+    )
+
+
+def _lock(question: Question, edges: Edges | None = None) -> object:
+    return make_lock(question, LockRequest(requested=()), edges or _edges(), read_cuda_releases()).lock
+
+
+def test_sm120_holds_both_fp4_formats_by_settings_of_their_own() -> None:
+    locked = make_lock(_question("sm120", "mxfp4,nvfp4"), LockRequest(requested=()), _edges(), read_cuda_releases())
+    assert {(row.format, row.verdict) for row in locked.lock.formats} == {("mxfp4", "native"), ("nvfp4", "native")}
+    paths = {setting.path for setting in locked.lock.settings}
+    assert "kernel_config.linear_backend_per_quant.mxfp4" in paths
+    # One backend for every linear layer would make fp8 layers weight-only.
+    assert "kernel_config.linear_backend" not in paths
+
+
+def test_a_gated_package_says_why_it_is_there() -> None:
+    locked = make_lock(_question("sm120", "mxfp4"), LockRequest(requested=()), _edges(), read_cuda_releases())
+    reasons = {package.name: package.because for package in locked.lock.packages}
+    humming = reasons["humming-kernels"]
+    assert humming is not None
+    assert humming.record == "sha256:humming-kernels"
+    assert any("humming" in route for route in humming.routes)
+    assert any(gate.endswith("/humming") for gate in humming.gates)
+
+
+def test_the_order_of_formats_changes_nothing() -> None:
+    assert _lock(_question("sm120", "mxfp4,nvfp4,fp8")) == _lock(_question("sm120", "fp8,nvfp4,mxfp4"))
+
+
+def test_a_lower_class_is_refused_and_names_how_to_accept_it() -> None:
+    with pytest.raises(LowerClass) as caught:
+        _lock(_question("sm90", "mxfp4"))
+    assert "mixed" in caught.value.message
+    assert "HummingMxFp4LinearKernel" in caught.value.message
+    assert caught.value.hint is not None
+    assert "--allow" in caught.value.hint
+
+
+def test_an_allowed_lower_class_is_locked_and_recorded() -> None:
+    lock = make_lock(
+        _question("sm90", "mxfp4", allow="mxfp4=mixed"), LockRequest(requested=()), _edges(), read_cuda_releases()
+    ).lock
+    assert lock.allowed == ("mxfp4=mixed",)
+    assert [row.verdict for row in lock.formats] == ["mixed"]
+
+
+def test_what_the_closure_lacks_is_judged() -> None:
+    """Without Humming the core asks for b12x as well; a closure that does not bring it either is no environment."""
+    with pytest.raises(NoResolution, match="b12x"):
+        _lock(
+            _question("sm120", "mxfp4", engine=f"vllm=={NEWEST}"),
+            _edges(lambda request: _closed(request, {"humming-kernels": None, "b12x": None})),
+        )
+
+
+def test_a_pinned_release_whose_closure_fails_is_an_error() -> None:
+    def close(request: ClosureRequest) -> Closure:
+        raise NoResolution("llguidance needs glibc >= 2.31", hint="--glibc 2.31")
+
+    with pytest.raises(NoResolution, match=r"glibc >= 2\.31"):
+        _lock(_question("sm120", "nvfp4", engine=f"vllm=={NEWEST}"), _edges(close))
+
+
+def test_an_unpinned_release_whose_closure_fails_makes_room_for_an_older_one() -> None:
+    said: list[str] = []
+
+    def close(request: ClosureRequest) -> Closure:
+        if request.requirements[0] == f"vllm=={NEWEST}":
+            raise NoResolution("llguidance needs glibc >= 2.31", hint="--glibc 2.31")
+        return _closed(request)
+
+    lock = make_lock(
+        _question("sm120", "nvfp4"), LockRequest(requested=()), _edges(close, said=said), read_cuda_releases()
+    ).lock
+    assert lock.engine_version != NEWEST
+    assert [row.verdict for row in lock.formats] == ["native"]
+    assert any("llguidance" in line for line in said)
+
+
+def test_when_every_release_fails_the_newest_ones_reason_is_given() -> None:
+    def close(request: ClosureRequest) -> Closure:
+        raise NoResolution(f"nothing fits {request.requirements[0]}")
+
+    with pytest.raises(NoResolution, match=NEWEST.replace(".", r"\.")):
+        _lock(_question("sm120", "nvfp4"), _edges(close))
+
+
+def test_a_release_newer_than_the_records_is_named_and_not_locked() -> None:
+    locked = make_lock(
+        _question("sm120", "nvfp4"), LockRequest(requested=()), _edges(newer="99.0.0"), read_cuda_releases()
+    )
+    assert locked.lock.engine_version == NEWEST
+    assert any("99.0.0" in note for note in locked.notes)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"python": "3.10"}, "Python"),
+        ({"cuda": "12.9"}, "CUDA 12.9"),
+        ({"driver": "550.54.14"}, "driver 550.54.14"),
+    ],
+)
+def test_what_a_release_cannot_do_for_the_target_is_said(options: dict[str, str], words: str) -> None:
+    with pytest.raises(NoResolution, match=words):
+        _lock(_question("sm120", "nvfp4", engine=f"vllm=={NEWEST}", **options))
+
+
+def test_an_unknown_driver_blocks_nothing_and_the_floor_is_locked() -> None:
+    lock = make_lock(_question("sm120", "nvfp4"), LockRequest(requested=()), _edges(), read_cuda_releases()).lock
+    assert lock.target.driver is None
+    assert lock.driver_floor is not None
+    assert lock.driver_floor.startswith("580.")
+
+
+def test_settings_hold_for_every_gpu_of_a_fleet() -> None:
+    lock = make_lock(_question("sm120,sm100", "nvfp4"), LockRequest(requested=()), _edges(), read_cuda_releases()).lock
+    assert {row.arch for row in lock.formats} == {"sm100", "sm120"}
+    assert Setting(path="kernel_config.linear_backend_per_quant.nvfp4_w4a4", value="cutlass") in lock.settings
