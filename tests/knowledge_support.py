@@ -9,18 +9,20 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
+from qresolve.arch import best_loadability, read_architectures
 from qresolve.completions import Completion, Thresholds, answer_from, possible
 from qresolve.facts import ABSENT, Fact, FactTable, Value
 from qresolve.gates import Compare, leaves
 from qresolve.knowledge.engine import load_engine
 from qresolve.knowledge.load import read_formats, read_workload
-from qresolve.knowledge.records import Engine, Scheme
 from qresolve.selector import Outcome, select
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from qresolve.gates import Expression
+    from qresolve.knowledge.records import Engine, Scheme
+    from qresolve.situation import Images
 
 OPTIONAL_PACKAGES = (
     "b12x",
@@ -82,6 +84,23 @@ def thresholds(name: str = "vllm") -> Thresholds:
 def every_image_loads(key: str) -> Fact | None:
     """A ``derive`` for fact tables: each image is in the wheel as SASS for the GPU."""
     return Fact(value="sass", source="assumed by the test") if key.startswith("image.") else None
+
+
+def derive_from_images(images: Images, sm: int) -> Callable[[str], Fact | None]:
+    """A ``derive`` for fact tables: images as measured in a wheel."""
+    architectures = read_architectures()
+
+    def derive(key: str) -> Fact | None:
+        if not key.startswith("image."):
+            return None
+        project, _, rest = key.removeprefix("image.").partition(":")
+        library, _, unit = rest.partition("/")
+        measured = images(project, library, unit)
+        if measured is None:
+            return Fact(value=None, source="", why_unknown="not measured")
+        return Fact(value=best_loadability(measured, sm, architectures).value, source="measured")
+
+    return derive
 
 
 def table_for(
