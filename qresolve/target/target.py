@@ -250,7 +250,8 @@ def _choose_machine(
 
 def _check_machine(machine: str, gpus: tuple[Gpu, ...], *, said: str) -> None:
     for gpu in gpus:
-        if machine not in gpu.machines:
+        # A bare architecture names no board, so what-if questions about it are free.
+        if machine not in gpu.machines and gpu.name != gpu.arch:
             raise UsageError(
                 f"{gpu.name} boards are {' or '.join(gpu.machines)}, but {said}",
                 hint=f"--machine {gpu.machines[0]}",
