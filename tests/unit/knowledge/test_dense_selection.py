@@ -135,6 +135,21 @@ def test_the_hosts_nvcc_must_know_the_gpu(sm: int, nvcc: str, verdict: str) -> N
     assert verdict_of("fp8@tensor-static:dense", sm, facts) == (verdict, "FlashInferFP8ScaledMMLinearKernel")
 
 
+def test_flashinfers_b12x_kernel_wants_cuda_12_9() -> None:
+    key = f"{PER_QUANT}nvfp4_w4a4"
+    for nvcc, verdict in (("12.8", "broken"), ("12.9", "native")):
+        facts: Mapping[str, Value | None] = {"host.nvcc": nvcc, "host.ninja": True, key: "flashinfer_b12x"}
+        assert verdict_of("nvfp4@w4a4:dense", 120, facts) == (verdict, "FlashInferB12xNvFp4LinearKernel")
+
+
+def test_without_a_toolkit_cutlass_serves_block_fp8_where_deepgemm_would_be_picked() -> None:
+    for facts in (
+        {**NO_TOOLKIT, f"{PER_QUANT}fp8_block_w8a8": "cutlass"},
+        {**NO_TOOLKIT, "env.VLLM_USE_DEEP_GEMM": "0"},
+    ):
+        assert verdict_of("fp8-block@block128:dense", 120, facts) == ("native", "CutlassFp8BlockScaledMMKernel")
+
+
 def test_deepgemm_wants_cuda_12_9() -> None:
     for nvcc, verdict in (("12.8", "broken"), ("12.9", "native")):
         facts: Mapping[str, Value | None] = {"host.nvcc": nvcc, "host.ninja": False}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from qresolve.completions import answer_from
 from qresolve.facts import ABSENT, Fact, Value
-from qresolve.gates import AnyOf, decide
+from qresolve.gates import AnyOf, decide, leaves
 from qresolve.measured import images_for
 from qresolve.selector import select
 from tests.knowledge_support import (
@@ -204,6 +204,24 @@ def test_a_wheel_without_the_image_breaks_the_pick(
     images = images_for("vllm", "0.33.0", machine)
     found = outcome(scheme, table_for(scheme, sm, NO_TOOLKIT, derive=derive_from_images(images, sm)))
     assert (found.verdict, found.gate) == (verdict, gate)
+
+
+def test_every_image_that_a_dense_route_names_is_in_the_published_wheels() -> None:
+    known = engine()
+    asked = {
+        leaf.fact
+        for scheme in SCHEMES.values()
+        for route in known.ladders[scheme].order
+        for gate in (*known.routes[route].select, *known.routes[route].execute)
+        for leaf in leaves(gate.when)
+        if leaf.fact.startswith("image.")
+    }
+    assert asked
+    lookups = [images_for("vllm", "0.33.0", machine) for machine in ("x86_64", "aarch64")]
+    for key in sorted(asked):
+        project, _, rest = key.removeprefix("image.").partition(":")
+        library, _, unit = rest.partition("/")
+        assert any(images(project, library, unit) for images in lookups), f"no wheel has {key}"
 
 
 def test_an_image_that_was_not_measured_is_unknown() -> None:
