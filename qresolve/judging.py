@@ -25,9 +25,9 @@ from qresolve.request import (
     parse_formats,
     wanted_class,
 )
-from qresolve.resolution import Core, Impossible, Resolution, Row, solve
+from qresolve.resolution import Core, Impossible, Resolution, Row, best_together, solve
 from qresolve.situation import Host, facts_of
-from qresolve.ways import Bench, Way, bench_of, host_variables, settings_of
+from qresolve.ways import Assignment, Bench, Way, bench_of, host_variables, settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -186,7 +186,7 @@ def _default_engine(asks: Sequence[Ask]) -> str:
 
 
 def answer(question: Question, *, extra: bool = True) -> Answer:
-    """Judge every row: together where that works, else each for itself under the newest release."""
+    """Judge every row: together where that works, else what each comes to in one environment of the newest release."""
     core = question.core()
     solved = solve(core)
     if isinstance(solved, Impossible):
@@ -205,7 +205,11 @@ def _separate(question: Question, core: Core, *, extra: bool) -> Answer:
 
 def _answer(question: Question, release: str, resolution: Resolution | None, core: Core, *, extra: bool) -> Answer:
     engine = question.engine(release)
-    chosen = {item.row.key: item.way for item in resolution.rows} if resolution is not None else {}
+    chosen: dict[str, tuple[Way | None, Assignment]]
+    if resolution is not None:
+        chosen = {item.row.key: (item.way, resolution.assignment) for item in resolution.rows}
+    else:
+        chosen = best_together(core, release)
     records = {
         f"release:{engine.name}=={release}": engine.digests[f"release:{engine.name}=={release}"],
         f"workload:{question.workload.name}": question.workload_digest,
@@ -225,8 +229,11 @@ def _answer(question: Question, release: str, resolution: Resolution | None, cor
             continue
         if row.ask.asked:
             records |= records_of_ladder(engine, bench.ladder)
-        way = chosen.get(row.key) or core.best_way(release, row)
-        views.append(_with_remedies(question, release, row, _view(row, bench, plain, way)))
+        if row.key in chosen:
+            way, beside_it = chosen[row.key]
+        else:
+            way, beside_it = core.best_way(release, row), ()
+        views.append(_with_remedies(question, release, row, _view(row, bench, plain, way, beside_it)))
     wheel = row_for(engine.distribution, release, question.target.machine)
     if wheel is not None:
         records[f"wheel:{wheel.filename}"] = f"sha256:{wheel.sha256}"
@@ -239,11 +246,11 @@ def _answer(question: Question, release: str, resolution: Resolution | None, cor
     )
 
 
-def _view(row: Row, bench: Bench, plain: Bench, way: Way | None) -> RowView:
-    assignment = way.assignment if way is not None else ()
+def _view(row: Row, bench: Bench, plain: Bench, way: Way | None, beside_it: Assignment) -> RowView:
+    assignment = tuple(sorted({**dict(beside_it), **dict(way.assignment if way is not None else ())}.items()))
     settings: tuple[Setting, ...] = ()
     if way is not None:
-        fixed = host_variables(bench, way.assignment, way.outcome)
+        fixed = host_variables(bench, assignment, way.outcome)
         settings = tuple(sorted((*settings_of(way.assignment), *settings_of(fixed)), key=lambda item: item.sort_key))
     return view(
         row,
@@ -270,7 +277,15 @@ def _with_remedies(question: Question, release: str, row: Row, found: RowView) -
             )
     elif row.ask.asked:
         engine = f"{question.engine_name} {release}"
-        if found.verdict in {"mixed", "storage-only", "weight-only", "emulated"}:
+        alone = Core(releases=(release,), rows=(row,), bench=question.bench)
+        if next(alone.ways_of(release, row), None) is not None:
+            remedies.append(
+                Remedy(
+                    say=f"beside the others it runs {found.verdict}; an environment of its own makes it {row.wanted}",
+                    run=f"qresolve lock {gpu} --formats {found.selector}",
+                )
+            )
+        elif found.verdict in {"mixed", "storage-only", "weight-only", "emulated"}:
             remedies.append(
                 Remedy(
                     say=f"no install of {engine} makes it {row.wanted} on {row.arch}; accept {found.verdict}",

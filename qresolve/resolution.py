@@ -3,12 +3,13 @@
 A row (a format, scheme and role on one GPU) is a requirement whose candidates are its ways; a way's deviations are
 its dependencies on fact packages with one candidate a value. So settings that contradict each other fall out as
 ordinary conflicts. What each way does beside the others is simulated after each solution; a disagreement becomes a
-context in which that row's ways must hold, and the core is solved again, to a bounded fixpoint.
+context in which that row's ways must hold (or which they exclude), and the core is solved again, to a bounded
+fixpoint.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from resolvelib import AbstractProvider, BaseReporter, ResolutionImpossible, Resolver
@@ -101,7 +102,7 @@ class Core:
                 yield way
             else:
                 self.ledger.reject(
-                    f"{release} {row.key} {_words(way.assignment)}",
+                    f"{release} {row.key} {_words(way)}",
                     ClassTooLow(found=way.outcome.verdict, wanted=row.wanted),
                 )
 
@@ -125,9 +126,13 @@ class Core:
         yield from rest
         self._ways[key] = (*given, *rest)
 
+    def all_ways(self, release: str, row: Row) -> tuple[Way, ...]:
+        """Every way of the row under the release, whatever its class, native ones first."""
+        return tuple(self._sorted(release, row))
+
     def best_way(self, release: str, row: Row) -> Way | None:
         """The best way there is, whatever its class; None where no ladder serves the row or nothing is certain."""
-        found = list(self._sorted(release, row))
+        found = self.all_ways(release, row)
         return min(found, key=lambda way: (rank(way.outcome.verdict), len(way.assignment))) if found else None
 
 
@@ -187,12 +192,14 @@ class _Provider(AbstractProvider[_Requirement, _Candidate, str]):
         if candidate.name == "engine":
             return [_Requirement(f"row:{key}", candidate.value) for key in sorted(self._rows)]
         if candidate.name.startswith("row:"):
-            return [_Requirement(f"fact:{key}", value) for key, value in candidate.value[1].assignment]
+            way: Way = candidate.value[1]
+            return [_Requirement(f"fact:{key}", value) for key, value in (*way.assignment, *way.pins)]
         return []
 
 
-def _words(assignment: Assignment) -> str:
-    return " ".join(f"{key}={value}" for key, value in assignment) or "(plain install)"
+def _words(way: Way) -> str:
+    deviations = " ".join(f"{key}={value}" for key, value in way.assignment) or "(plain install)"
+    return deviations + "".join(f" {key}={value} (kept)" for key, value in way.pins)
 
 
 def solve(core: Core) -> Resolution | Impossible:
@@ -229,7 +236,7 @@ def _disagreements(core: Core, release: str, chosen: Mapping[str, Way], merged: 
         key = (release, row.key)
         core.contexts[key] = tuple(dict.fromkeys((*core.contexts.get(key, ()), merged)))
         other = tuple((name, str(value)) for name, value in merged if (name, value) not in way.assignment)
-        core.ledger.reject(f"{release} {row.key} {_words(way.assignment)}", OutcomeChanges(other=other))
+        core.ledger.reject(f"{release} {row.key} {_words(way)}", OutcomeChanges(other=other))
         found = True
     return found
 
@@ -241,7 +248,7 @@ def _finish(core: Core, release: str, chosen: Mapping[str, Way], merged: Assignm
         bench = core.bench(release, row)
         if bench is not None:
             groups.append(settings_of(host_variables(bench, merged, way.outcome)))
-        core.ledger.accept(f"{release} {row.key} {_words(way.assignment)}")
+        core.ledger.accept(f"{release} {row.key} {_words(way)}")
         rows.append(ResolvedRow(row=row, way=way))
     core.ledger.accept(f"engine {release}")
     settings, conflicts = merge_settings(groups)
@@ -268,6 +275,54 @@ def _impossible(core: Core) -> Impossible:
     return Impossible(best=tuple(best), clashes=tuple(clashes))
 
 
-def worst(verdicts: Iterable[str]) -> str:
-    """The worst of some verdicts."""
-    return max(verdicts, key=rank, default=CLASSES[0])
+def best_together(core: Core, release: str) -> dict[str, tuple[Way | None, Assignment]]:
+    """What each row comes to in one environment of a release, where not all can be had as wanted.
+
+    Where all rows can have the best class that each has alone, they do. Else rows that can be had as wanted come
+    first, and each takes its best way that stands beside those taken before. Keyed by the row, with all deviations
+    of the environment; None where no way of a row stands there.
+    """
+    alone = {row.key: Core(releases=(release,), rows=(row,), bench=core.bench) for row in core.rows}
+    best = {row.key: alone[row.key].best_way(release, row) for row in core.rows}
+
+    def reached(row: Row) -> str:
+        way = best[row.key]
+        return way.outcome.verdict if way is not None else "unknown"
+
+    lowered = [
+        row if at_least_as_good(reached(row), row.wanted) else replace(row, wanted=reached(row))
+        for row in core.rows
+        if reached(row) in CLASSES
+    ]
+    solved = solve(Core(releases=(release,), rows=lowered, bench=core.bench)) if lowered else None
+    chosen: dict[str, Way] = {}
+    merged: Assignment = ()
+    if isinstance(solved, Resolution):
+        chosen = {item.row.key: item.way for item in solved.rows}
+        merged = solved.assignment
+    for row in sorted(core.rows, key=lambda row: (not at_least_as_good(reached(row), row.wanted), row.key)):
+        if row.key in chosen:
+            continue
+        for way in sorted(alone[row.key].all_ways(release, row), key=lambda way: rank(way.outcome.verdict)):
+            together = _join(merged, way.assignment)
+            if together is not None and all(
+                _keeps(core, release, other, together) for other in {**chosen, row.key: way}.items()
+            ):
+                chosen[row.key] = way
+                merged = together
+                break
+    return {row.key: (chosen.get(row.key), merged) for row in core.rows}
+
+
+def _join(one: Assignment, other: Assignment) -> Assignment | None:
+    joined = dict(one)
+    for key, value in other:
+        if joined.setdefault(key, value) != value:
+            return None
+    return tuple(sorted(joined.items(), key=lambda pair: pair[0]))
+
+
+def _keeps(core: Core, release: str, taken: tuple[str, Way], together: Assignment) -> bool:
+    key, way = taken
+    bench = core.bench(release, next(row for row in core.rows if row.key == key))
+    return bench is not None and holds_in(bench, way.assignment, together, way.outcome)

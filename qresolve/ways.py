@@ -39,10 +39,15 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """An assignment and the one outcome it has for every value of what is not known."""
+    """An assignment and the one outcome it has for every value of what is not known.
+
+    ``pins`` are facts that must keep their plain value beside it, because another row's setting would change the
+    outcome. They are no deviations and become no settings: the solver only sees to it that no row changes them.
+    """
 
     assignment: Assignment
     outcome: Outcome
+    pins: Assignment = ()
 
     @property
     def settings(self) -> tuple[Setting, ...]:
@@ -128,19 +133,48 @@ def assignments(choices: tuple[Choice, ...]) -> Iterator[Assignment]:
 def ways(bench: Bench, contexts: tuple[Assignment, ...] = ()) -> Iterator[Way]:
     """The ways of a row, lazily, fewest deviations first.
 
-    A way is only given when its outcome is one and the same for every value of the unknown facts, when no deviation
-    of it can be left out, and when its outcome stays the same in every one of ``contexts``: assignments that other
-    rows need and that this way does not contradict.
+    ``contexts`` are assignments that other rows need. A way is only given when its outcome is one and the same for
+    every value of the unknown facts and no deviation can be left out without losing that outcome, alone or beside a
+    context. Beside each context it keeps its outcome, contradicts it, or pins what the context may not change.
     """
-    for assignment in assignments(choices_of(bench)):
+    choices = choices_of(bench)
+    plain = {choice.key: choice.plain for choice in choices}
+    for assignment in assignments(choices):
         outcome = bench.single(assignment)
-        if outcome is None or any(
-            bench.single(assignment[:position] + assignment[position + 1 :]) == outcome
-            for position in range(len(assignment))
-        ):
+        if outcome is None:
             continue
-        if all(holds_in(bench, assignment, context, outcome) for context in contexts):
-            yield Way(assignment=assignment, outcome=outcome)
+        upset = _upset(bench, assignment, contexts, outcome)
+        if any(_as_good(bench, rest, contexts, outcome, upset) for rest in _each_dropped(assignment)):
+            continue
+        for pins in _pins(plain, dict(assignment), upset):
+            yield Way(assignment=assignment, outcome=outcome, pins=pins)
+
+
+def _each_dropped(assignment: Assignment) -> Iterator[Assignment]:
+    for position in range(len(assignment)):
+        yield assignment[:position] + assignment[position + 1 :]
+
+
+def _upset(
+    bench: Bench, assignment: Assignment, contexts: tuple[Assignment, ...], outcome: Outcome
+) -> tuple[Assignment, ...]:
+    """The contexts beside which the outcome is another."""
+    return tuple(context for context in contexts if not holds_in(bench, assignment, context, outcome))
+
+
+def _as_good(
+    bench: Bench, rest: Assignment, contexts: tuple[Assignment, ...], outcome: Outcome, upset: tuple[Assignment, ...]
+) -> bool:
+    return bench.single(rest) == outcome and set(_upset(bench, rest, contexts, outcome)) <= set(upset)
+
+
+def _pins(
+    plain: Mapping[str, Value], own: Mapping[str, Value], upset: tuple[Assignment, ...]
+) -> tuple[Assignment, ...]:
+    """The sets of facts to keep plain so that no upsetting context can stand beside the way; fewest first."""
+    keys = [[key for key, _ in context if key in plain and key not in own] for context in upset]
+    found = {tuple((key, plain[key]) for key in sorted(set(picked))) for picked in product(*keys)}
+    return tuple(sorted(found, key=lambda pins: (len(pins), [key for key, _ in pins])))
 
 
 def holds_in(bench: Bench, assignment: Assignment, context: Assignment, outcome: Outcome) -> bool:

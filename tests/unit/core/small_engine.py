@@ -37,6 +37,7 @@ KINDS: tuple[FactKind, ...] = tuple(
     for values in (
         {"key": "gpu.sm", "type": "int", "scope": Scope.TARGET},
         {"key": "config.backend.*", "type": "text", "scope": Scope.ENVIRONMENT, "default": "auto"},
+        {"key": "config.xbackend", "type": "text", "scope": Scope.ENVIRONMENT, "default": "auto"},
         {"key": "config.global", "type": "text", "scope": Scope.ENVIRONMENT, "default": "auto"},
         {
             "key": "config.mode",
