@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 
 from qresolve.classes import at_least_as_good, rank
 from qresolve.completions import answer_from
-from qresolve.facts import ABSENT, Value
 from qresolve.gates import Undecided, describe, kleene, leaves
 from qresolve.selector import judge, ordered_routes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from qresolve.facts import FactTable
+    from qresolve.facts import FactTable, Value
     from qresolve.gates import Compare
     from qresolve.knowledge.records import Claim, Gate, Route
     from qresolve.resolution import Row
@@ -194,7 +193,9 @@ def _auto(plain: Bench, row: Row) -> Auto:
         route=plain.engine.routes[route].name if route is not None else None,
         loudness=loudness,
         why=_why(tuple(item.outcome for item in found)),
-        assumes=(("host.nvcc", ABSENT), ("host.ninja", False)),
+        assumes=tuple(
+            (key, value) for key in ("host.nvcc", "host.ninja") if (value := plain.table.get(key).value) is not None
+        ),
     )
 
 
