@@ -128,7 +128,7 @@ class Vocabulary:
                 raise UsageError(f"`{key}` is true or false, not `{text}`", hint=f"--assume {key}=true")
             return text.lower() in {"true", "yes", "1"}
         if kind.type == "int":
-            if not text.lstrip("-").isdigit():
+            if not (text.isascii() and text.isdigit()):
                 raise UsageError(f"`{key}` is a whole number, not `{text}`")
             return int(text)
         if kind.type == "set":
