@@ -13,7 +13,8 @@ from urllib.parse import unquote, urlsplit
 
 from qresolve.closure.explain import Reason, WheelTarget, explain_no_wheel
 from qresolve.closure.indexes import credential_urls, redact_url
-from qresolve.closure.uv import PROJECT, UvStopped, parse_cutoff
+from qresolve.closure.tags import glibc_pair
+from qresolve.closure.uv import PROJECT, UvStopped, known_glibcs, parse_cutoff, run_uv_compile
 from qresolve.errors import NoResolution
 from qresolve.install.child import redact
 
@@ -155,7 +156,7 @@ def _read_solution(text: str) -> FailureFacts | None:
                 package=name,
                 nearest=version,
                 message=f"{name} {version} came on {needs}, after the cutoff {match['have']}",
-                change=f"--cutoff {needs[:10]}",
+                change=f"--exclude-newer {needs[:10]}",
             )
         return FailureFacts(
             reason="date",
@@ -262,7 +263,7 @@ def _worded(facts: FailureFacts, reason: Reason, target: WheelTarget) -> Failure
         return replace(facts, reason="machine", message=message, change=f"--machine {needs}")
     if reason.dimension == "date":
         message = f"{name} came on {needs}, after the cutoff {reason.have}"
-        return replace(facts, reason="date", message=message, change=f"--cutoff {needs[:10]}")
+        return replace(facts, reason="date", message=message, change=f"--exclude-newer {needs[:10]}")
     if reason.dimension == "yanked":
         message = f"every fitting wheel of {name} was yanked" + (f": {needs}" if needs else "")
         return replace(facts, reason="yanked", message=message)
@@ -300,17 +301,42 @@ def read_failure(
         facts = FailureFacts(reason="index", message=stopped.message)
         return ClosureFailure(facts, detail=shown_text(stopped.stderr))
     facts = parse_failure(stopped.stderr, lockstep=lockstep, toolkit=toolkit)
-    if facts.look_up and facts.package is not None and not request.offline:
-        gated = [index.url for index in request.indexes if facts.package in index.packages]
-        urls = gated or list(credential_urls(indexes))
-        if not gated and not any(index.default for index in indexes.indexes):
-            urls.append(default_index_url())
-        files = read_project_files(facts.package, urls)
-        target = WheelTarget(
-            python=request.python,
-            machine=request.machine,
-            glibc=request.glibc,
-            cutoff=None if request.cutoff is None else parse_cutoff(request.cutoff),
-        )
+    target = WheelTarget(
+        python=request.python,
+        machine=request.machine,
+        glibc=request.glibc,
+        cutoff=None if request.cutoff is None else parse_cutoff(request.cutoff),
+    )
+    if facts.look_up and facts.package is not None:
+        if request.offline:
+            files = _read_fitting_files(facts.package, request, indexes)
+        else:
+            gated = [index.url for index in request.indexes if facts.package in index.packages]
+            urls = gated or list(credential_urls(indexes))
+            if not gated and not any(index.default for index in indexes.indexes):
+                urls.append(default_index_url())
+            files = read_project_files(facts.package, urls)
         facts = explain_facts(facts, files, target)
     return ClosureFailure(facts, detail=shown_text(stopped.stderr))
+
+
+def _read_fitting_files(package: str, request: ClosureRequest, indexes: UserIndexes) -> tuple[ProjectFile, ...] | None:
+    """Without the index: the wheel of ``package`` that uv takes from its cache for a newer glibc, if any."""
+    from qresolve.closure.simple import ProjectFile  # noqa: PLC0415
+
+    # No uv knows glibc 2.0: its refusal lists what it knows.
+    try:
+        run_uv_compile(replace(request, glibc="2.0"), indexes)
+        newer: tuple[str, ...] = ()
+    except UvStopped as refused:
+        newer = known_glibcs(refused.stderr, request.machine)
+    for glibc in newer:
+        if glibc_pair(glibc) <= glibc_pair(request.glibc):
+            continue
+        try:
+            closure = run_uv_compile(replace(request, glibc=glibc), indexes)
+        except NoResolution:
+            continue
+        found = [one.wheel.filename for one in closure.packages if one.name == package]
+        return tuple(ProjectFile(filename=filename) for filename in found) or None
+    return None

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from qresolve.closure.failure import ClosureFailure, FailureFacts, read_failure
 from qresolve.closure.lockstep import (
     check_lockstep,
-    lockstep_constraints,
     needed,
     parse_toolkit_parts,
     predict_toolkit,
@@ -62,6 +61,7 @@ def run_closure(
     request: ClosureRequest,
     indexes: UserIndexes,
     *,
+    toolkit: str | None = None,
     rules: LockstepRules | None = None,
     requirements_of: Callable[[str, str], tuple[str, ...] | None] = recorded_requirements,
     pins_of: Callable[[str], Mapping[str, str] | None] = cuda_toolkit_pins,
@@ -69,36 +69,41 @@ def run_closure(
 ) -> Closure:
     """Resolve ``request`` with every CUDA part from one toolkit release.
 
-    ``requirements_of`` and ``pins_of`` are the recorded facts; a toolkit that is not recorded is read from the
-    index.
+    ``toolkit`` is the release that the caller knows of, None to look it up in the records. ``requirements_of``
+    and ``pins_of`` are the recorded facts; a toolkit that is not recorded is read from the index.
 
     Raises:
         ClosureFailure: there is none, with the reason.
         UsageError: a requirement or the cutoff cannot be read.
     """
     rules = (rules or read_lockstep_rules()).without(request.lockstep_exceptions)
-    release = predict_toolkit(
+    release = toolkit or predict_toolkit(
         request.requirements,
         requirements_of,
         environment=marker_environment(request),
         metapackage=rules.metapackage,
     )
     pins = pins_of(release) if release is not None else None
+    confirmed = False
     for _ in range(_ATTEMPTS):
         held = needed(release, pins, rules) if release is not None and pins is not None else {}
-        constraints = lockstep_constraints(release, pins, rules) if release is not None and pins is not None else ()
-        if release is not None:
-            # A guess must not decide which release it is.
-            constraints = tuple(text for text in constraints if text != f"{rules.metapackage}=={release}")
+        # A prediction must not decide which release it is: torch's own pin does.
+        held.pop(rules.metapackage, None)
+        constraints = tuple(f"{name}{specifier}" for name, specifier in held.items())
         asked = replace(request, constraints=(*request.constraints, *constraints))
         try:
             closure = run_uv_compile(asked, indexes, progress=progress)
         except UvStopped as stopped:
-            raise read_failure(stopped, request, indexes, lockstep=held, toolkit=release) from stopped
+            if not constraints:
+                raise read_failure(stopped, asked, indexes) from stopped
+            closure = _run_freely(request, indexes, progress=progress)
+            found = closure.version_of(rules.metapackage)
+            if confirmed or (found is not None and release is not None and _same(found, release)):
+                raise read_failure(stopped, asked, indexes, lockstep=held, toolkit=release) from stopped
         found = closure.version_of(rules.metapackage)
         if found is None:
-            # Without the metapackage nothing says which release the parts are of.
-            return closure
+            # Without the metapackage nothing says which release the parts are of; a wrong prediction held some.
+            return _run_freely(request, indexes, progress=progress) if constraints else closure
         if release is not None and pins is not None and _same(found, release):
             violations = check_lockstep(closure, release, pins, rules)
             if not violations:
@@ -108,7 +113,7 @@ def run_closure(
                     reason="cuda", package=violations[0].package, message="; ".join(str(one) for one in violations)
                 )
             )
-        release = found
+        release, confirmed = found, True
         pins = pins_of(found)
         if pins is None:
             pins = _read_pins(closure, rules, indexes)
@@ -119,6 +124,14 @@ def run_closure(
             message=f"{rules.metapackage} changes with its own parts; the last release was {release}",
         )
     )
+
+
+def _run_freely(request: ClosureRequest, indexes: UserIndexes, *, progress: Callable[[str], None] | None) -> Closure:
+    """Resolve without lockstep: shows whether lockstep is to blame, and which toolkit there really is."""
+    try:
+        return run_uv_compile(request, indexes, progress=progress)
+    except UvStopped as stopped:
+        raise read_failure(stopped, request, indexes) from stopped
 
 
 def _same(left: str, right: str) -> bool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from qresolve.closure.indexes import redact_url
 from qresolve.closure.process import run_captured
 from qresolve.closure.request import Closure
-from qresolve.closure.tags import select_wheel, target_tags
+from qresolve.closure.tags import glibc_pair, select_wheel, target_tags
 from qresolve.errors import NoResolution, UsageError
 from qresolve.install.child import redact
 from qresolve.lock.model import LockedPackage, LockedWheel
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 # How the request is called in uv's own words; replaced before anything is shown.
 PROJECT = "qresolve-request"
-_PLATFORMS = re.compile(r"manylinux_(\d+)_(\d+)")
 
 
 class UvStopped(NoResolution):
@@ -140,22 +139,30 @@ def parse_cutoff(text: str) -> str:
         else:
             moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise UsageError(f"not a date or moment: {text!r}", hint="--cutoff 2026-11-30") from error
+        raise UsageError(f"not a date or moment: {text!r}", hint="--exclude-newer 2026-11-30") from error
     if moment.tzinfo is None:
-        raise UsageError(f"the cutoff {text!r} names no time zone", hint=f"--cutoff {text}Z")
+        raise UsageError(f"the cutoff {text!r} names no time zone", hint=f"--exclude-newer {text}Z")
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def known_glibcs(stderr: str, machine: str) -> tuple[str, ...]:
+    """The glibc releases that uv lists for ``machine`` when it refuses a platform, oldest first."""
+    listed = stderr.partition("possible values")[2].partition("]")[0]
+    found = {
+        (int(match[1]), int(match[2])) for match in re.finditer(rf"{re.escape(machine)}-manylinux_(\d+)_(\d+)", listed)
+    }
+    return tuple(f"{major}.{minor}" for major, minor in sorted(found))
 
 
 def nearest_platform(stderr: str, machine: str, glibc: str) -> str | None:
     """Of the platforms that uv lists in its refusal, the newest one for ``machine`` that is not above ``glibc``."""
-    wanted = tuple(int(part) for part in glibc.split(".")[:2])
-    found = []
-    listed = stderr.partition("possible values")[2].partition("]")[0]
-    for word in re.findall(rf"{re.escape(machine)}-manylinux_\d+_\d+", listed):
-        match = _PLATFORMS.search(word)
-        if match is not None and (int(match[1]), int(match[2])) <= wanted:
-            found.append(((int(match[1]), int(match[2])), word))
-    return max(found)[1] if found else None
+    wanted = glibc_pair(glibc)
+    older = [known for known in known_glibcs(stderr, machine) if glibc_pair(known) <= wanted]
+    return _platform(machine, older[-1]) if older else None
+
+
+def _platform(machine: str, glibc: str) -> str:
+    return f"{machine}-manylinux_{glibc.replace('.', '_')}"
 
 
 def parse_pylock(text: str, *, ranks: Mapping[Tag, int], named: Mapping[str, NamedIndex]) -> tuple[LockedPackage, ...]:
@@ -254,7 +261,7 @@ def _run_once(
         }
         for filename, text in files.items():
             (folder / filename).write_text(text, encoding="utf-8")
-        platform: str | None = f"{request.machine}-manylinux_{request.glibc.replace('.', '_')}"
+        platform: str | None = _platform(request.machine, request.glibc)
         refused = False
         while platform is not None:
             command = compile_command(find_uv(), request, interpreter=interpreter, platform=platform)

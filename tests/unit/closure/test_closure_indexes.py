@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from qresolve.closure.indexes import (
+    UserIndex,
+    UserIndexes,
+    credential_urls,
+    default_index_url,
+    parse_pip_configuration,
+    parse_pip_indexes,
+    parse_uv_indexes,
+    read_user_indexes,
+    redact_url,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def _shape(indexes: tuple[UserIndex, ...]) -> list[tuple[str | None, str, bool]]:
+    return [(index.name, index.url, index.default) for index in indexes]
+
+
+def test_uv_variables_come_before_its_file_and_the_default_comes_last() -> None:
+    found = parse_uv_indexes(
+        {"UV_INDEX": "inner=http://a/simple http://b/simple", "UV_DEFAULT_INDEX": "http://d/simple"},
+        {"index": [{"name": "file", "url": "http://c/simple"}, {"url": "http://late/simple", "default": True}]},
+    )
+    assert _shape(found) == [
+        ("inner", "http://a/simple", False),
+        (None, "http://b/simple", False),
+        ("file", "http://c/simple", False),
+        (None, "http://d/simple", True),
+    ]
+
+
+def test_an_equals_sign_in_an_address_is_no_name() -> None:
+    assert _shape(parse_uv_indexes({"UV_INDEX": "http://a/simple?x=1"}, {})) == [(None, "http://a/simple?x=1", False)]
+
+
+def test_the_older_uv_names_still_count() -> None:
+    found = parse_uv_indexes({"UV_INDEX_URL": "http://d", "UV_EXTRA_INDEX_URL": "http://a http://b"}, {})
+    assert [index.url for index in found] == ["http://a", "http://b", "http://d"]
+    found = parse_uv_indexes({}, {"index-url": "http://d", "extra-index-url": ["http://a"]})
+    assert _shape(found) == [(None, "http://a", False), (None, "http://d", True)]
+
+
+def test_uv_keys_that_go_with_an_index_are_kept() -> None:
+    (index,) = parse_uv_indexes({}, {"index": [{"url": "http://a", "authenticate": "always", "explicit": True}]})
+    assert index.options == (("authenticate", "always"),)
+    assert index.explicit
+
+
+def test_an_extra_index_of_pip_never_shadows_the_main_one() -> None:
+    options = parse_pip_configuration("[global]\nindex-url = http://main\nextra-index-url =\n  http://x\n  http://y\n")
+    assert _shape(parse_pip_indexes({}, options)) == [
+        (None, "http://main", False),
+        (None, "http://x", False),
+        (None, "http://y", True),
+    ]
+
+
+def test_pip_variables_win_over_its_file() -> None:
+    assert _shape(parse_pip_indexes({"PIP_INDEX_URL": "http://v"}, {"index-url": "http://f"})) == [
+        (None, "http://v", True)
+    ]
+    assert parse_pip_indexes({}, {}) == ()
+
+
+@pytest.mark.parametrize("text", ["", "no section", "[install]\nindex-url = http://a", "[global\n"])
+def test_a_file_that_says_nothing_says_nothing(text: str) -> None:
+    assert parse_pip_configuration(text) == {}
+
+
+def test_the_files_of_both_tools_are_found(tmp_path: Path) -> None:
+    pip = tmp_path / ".config" / "pip" / "pip.conf"
+    pip.parent.mkdir(parents=True)
+    pip.write_text("[global]\nextra-index-url = http://x/simple\n")
+    environ = {"HOME": "/nowhere", "UV_EXCLUDE_NEWER": "2020-01-01", "UV_TORCH_BACKEND": "cpu", "PATH": "/bin"}
+    found = read_user_indexes({**environ, "PIP_CONFIG_FILE": str(pip)}, tmp_path)
+    assert [index.url for index in found.indexes] == [default_index_url(), "http://x/simple"]
+    uv = tmp_path / ".config" / "uv" / "uv.toml"
+    uv.parent.mkdir(parents=True)
+    uv.write_text('exclude-newer = "2020-01-01"\nkeyring-provider = "subprocess"\n[[index]]\nurl = "http://u/simple"\n')
+    found = read_user_indexes(environ, tmp_path)
+    assert [index.url for index in found.indexes] == ["http://u/simple"]
+    assert dict(found.settings) == {"keyring-provider": "subprocess"}
+    assert set(dict(found.variables)) == {"HOME", "PATH"}
+
+
+def test_credentials_are_used_but_never_shown() -> None:
+    index = UserIndex(name="in-house", url="https://h/simple")
+    other = UserIndex(url="https://anna:pw1@g/simple")
+    user = UserIndexes(
+        indexes=(index, other, UserIndex(url="http://e", explicit=True)),
+        variables=(("UV_INDEX_IN_HOUSE_PASSWORD", "p/w2"), ("UV_INDEX_IN_HOUSE_USERNAME", "bo")),
+    )
+    assert credential_urls(user) == ("https://bo:p%2Fw2@h/simple", "https://anna:pw1@g/simple")
+    assert "pw1" not in repr(user)
+    assert "p/w2" not in repr(user)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://a:b@h:8080/simple/?token=x", "https://h:8080/simple/"),
+        ("https://token@h/x", "https://h/x"),
+        ("https://h/x.whl", "https://h/x.whl"),
+        ("file:///a/b", "file:///a/b"),
+        ("", ""),
+    ],
+)
+def test_an_address_is_shown_without_secrets(url: str, shown: str) -> None:
+    assert redact_url(url) == shown
