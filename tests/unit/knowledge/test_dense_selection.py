@@ -45,6 +45,7 @@ PER_QUANT = "config.kernel_config.linear_backend_per_quant."
         ("mxfp8@w8a8:dense", "mxfp8", "humming", 120, "native", "HummingMxfp8LinearKernel"),
         ("mxfp8@w8a8:dense", "mxfp8", "humming", 100, "weight-only", "HummingMxfp8LinearKernel"),
         ("mxfp8@w8a8:dense", "mxfp8", "b12x", 120, "unsupported", None),
+        ("mxfp8@w8a8:dense", "mxfp8", "torch", 100, "unknown", "TorchMxFp8LinearKernel"),
         ("int8@w8a8:dense", "int8_w8a8", "triton", 120, "native", "TritonInt8ScaledMMLinearKernel"),
         ("int8@w8a8:dense", "int8_w8a8", "triton", 75, "broken", "TritonInt8ScaledMMLinearKernel"),
         ("fp8-block@block128:dense", "fp8_block_w8a8", "triton", 89, "native", "TritonFp8BlockScaledMMKernel"),
