@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from qresolve.classes import at_least_as_good
-from qresolve.errors import UsageError
 from qresolve.explain import Remedy, RowView, unserved, view
 from qresolve.knowledge.engine import engine_names, load_engine, read_releases, records_of_ladder
 from qresolve.knowledge.load import digest_of, read_formats, read_workload
@@ -154,8 +153,7 @@ def ask_question(
     asks = parse_formats(formats, book)
     allowances = parse_allow(allow, book)
     name, version = parse_engine(engine)
-    name = name or _default_engine(asks)
-    loaded = load_engine(name, version)
+    loaded = load_engine(name, version) if name is not None else _default_engine(asks)
     found, digest = read_workload(workload)
     nvcc = target.nvcc
     return Question(
@@ -164,7 +162,7 @@ def ask_question(
         allowances=allowances,
         target=target,
         architectures=architectures,
-        engine_name=name,
+        engine_name=loaded.name,
         engine_version=loaded.release.version if version is not None else None,
         workload=found,
         workload_digest=digest,
@@ -174,15 +172,15 @@ def ask_question(
     )
 
 
-def _default_engine(asks: Sequence[Ask]) -> str:
-    names = engine_names()
-    for name in names:
-        engine = load_engine(name)
-        if all(engine.ladder_for(ask.key) is not None for ask in asks):
-            return name
-    if not names:
-        raise UsageError("there are no records of any engine")
-    return names[0]
+def _default_engine(asks: Sequence[Ask]) -> Engine:
+    """The first engine in data order that serves every asked row; the first of all where none does."""
+    engines = [load_engine(engine_names()[0])]
+    engines += [load_engine(name) for name in engine_names()[1:] if not _serves(engines[-1], asks)]
+    return next((engine for engine in engines if _serves(engine, asks)), engines[0])
+
+
+def _serves(engine: Engine, asks: Sequence[Ask]) -> bool:
+    return all(engine.ladder_for(ask.key) is not None for ask in asks)
 
 
 def answer(question: Question, *, extra: bool = True) -> Answer:
