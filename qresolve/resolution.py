@@ -127,8 +127,12 @@ class Core:
         self._ways[key] = (*given, *rest)
 
     def all_ways(self, release: str, row: Row) -> tuple[Way, ...]:
-        """Every way of the row under the release, whatever its class, native ones first."""
-        return tuple(self._sorted(release, row))
+        """Every way of the row under the release that is worth taking, best class first.
+
+        A deviation that only reaches a broken, unsupported or unknown outcome is none: the plain install stands for
+        what is not known of it.
+        """
+        return tuple(way for way in self._sorted(release, row) if way.outcome.verdict in CLASSES or not way.assignment)
 
     def best_way(self, release: str, row: Row) -> Way | None:
         """The best way there is, whatever its class; None where no ladder serves the row or nothing is certain."""

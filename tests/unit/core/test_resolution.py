@@ -89,6 +89,20 @@ def test_the_best_there_is_is_said_for_each_release_and_row() -> None:
     ]
 
 
+def test_what_is_not_known_of_a_plain_install_is_not_hidden_by_a_key_that_certainly_fails() -> None:
+    """Naming a backend that is rejected is certain to be unsupported; the plain install may still be native."""
+    never = route("b", backends=("bee",), select=[Compare("gpu.sm", "at-least", 100)])
+    unread = engine([route("a", []), never], [ladder("f", ("a", "b"), explicit=(explicit("config.backend.f"),))])
+    way = core([row("f")], {"1.0": unread}).best_way("1.0", row("f"))
+    assert way is not None
+    assert (way.outcome.verdict, way.assignment) == ("unknown", ())
+    tool = Compare("host.tool", "present", operand=True)
+    of_host = engine(
+        [route("a", execute=[tool]), never], [ladder("f", ("a", "b"), explicit=(explicit("config.backend.f"),))]
+    )
+    assert core([row("f")], {"1.0": of_host}).best_way("1.0", row("f")) is None
+
+
 def test_a_broken_route_serves_no_class() -> None:
     broken = engine([route("a", execute=[FAST])], [ladder("f", ("a",))])
     assert dict(solved([row("f", "emulated")], broken).assignment) == {"config.mode": "fast"}
