@@ -5,6 +5,7 @@ The only place that knows how the pure stages hang together for one question; it
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -263,14 +264,14 @@ def _view(row: Row, bench: Bench, plain: Bench, way: Way | None, beside_it: Assi
 def _with_remedies(question: Question, release: str, row: Row, found: RowView) -> RowView:
     from dataclasses import replace  # noqa: PLC0415 - beside its only use
 
-    gpu = f"--gpu {row.arch}"
+    same = options_of(question, row.arch)
     remedies: list[Remedy] = []
     if found.holds:
         if not at_least_as_good(found.auto.verdict, row.wanted) and row.ask.asked:
             remedies.append(
                 Remedy(
                     say=f"a plain install gives {found.auto.verdict}; the lock's settings make it {found.verdict}",
-                    run=f"qresolve lock {gpu} --formats {found.selector}",
+                    run=f"qresolve lock {same} --formats {found.selector}",
                 )
             )
     elif row.ask.asked:
@@ -280,14 +281,14 @@ def _with_remedies(question: Question, release: str, row: Row, found: RowView) -
             remedies.append(
                 Remedy(
                     say=f"beside the others it runs {found.verdict}; an environment of its own makes it {row.wanted}",
-                    run=f"qresolve lock {gpu} --formats {found.selector}",
+                    run=f"qresolve lock {same} --formats {found.selector}",
                 )
             )
         elif found.verdict in {"mixed", "storage-only", "weight-only", "emulated"}:
             remedies.append(
                 Remedy(
                     say=f"no install of {engine} makes it {row.wanted} on {row.arch}; accept {found.verdict}",
-                    run=f"qresolve lock {gpu} --formats {found.selector} --allow {found.selector}={found.verdict}",
+                    run=f"qresolve lock {same} --formats {found.selector} --allow {found.selector}={found.verdict}",
                 )
             )
         instead = alternatives(question, release, row)
@@ -295,10 +296,34 @@ def _with_remedies(question: Question, release: str, row: Row, found: RowView) -
             remedies.append(
                 Remedy(
                     say=f"use a format that is native there: {', '.join(instead)}",
-                    run=f"qresolve explain {gpu} --formats {instead[0]}",
+                    run=f"qresolve explain {same} --formats {instead[0]}",
                 )
             )
     return replace(found, remedy=tuple(remedies))
+
+
+def options_of(question: Question, arch: str) -> str:
+    """The options that ask the same of one GPU of the target: what was given, and none of the defaults."""
+    target = question.target
+    gpu = next(gpu for gpu in target.gpus if gpu.arch == arch)
+    defaulted = {item.option for item in target.defaults}
+    words = ["--gpu", gpu.name if gpu.source == "named" else gpu.arch]
+    for option, value in (
+        ("--machine", target.machine),
+        ("--glibc", target.glibc),
+        ("--python", target.python),
+        ("--driver", target.driver),
+        ("--cuda", target.cuda),
+        ("--nvcc", target.nvcc),
+    ):
+        if value is not None and option not in defaulted:
+            words += [option, value]
+    if question.engine_version is not None:
+        words += ["--engine", f"{question.engine_name}=={question.engine_version}"]
+    for key, assumed in question.assumed.items():
+        text = ",".join(sorted(assumed)) if isinstance(assumed, frozenset) else str(assumed)
+        words += ["--assume", f"{key}={text.lower() if isinstance(assumed, bool) else text}"]
+    return shlex.join(words)
 
 
 def alternatives(question: Question, release: str, row: Row) -> tuple[str, ...]:
