@@ -77,6 +77,8 @@ def exception(variant: str, name: str, picked: str, sm: int) -> tuple[str, str |
     """
     if picked.startswith("DEEPGEMM") and not variant.startswith("flashinfer"):
         return "broken", "deepgemm-compiles", "DeepGEMM compiles at run time, with an nvcc of CUDA 12.9 or newer"
+    if picked == "MARLIN" and sm == 75 and name.startswith(("moe_mxfp4", "moe_mxfp8")):
+        return "broken", "mx-kernel", "marlin/generate_kernels.py: e8m0 scales with bf16 only, and no bf16 for sm75"
     if name == "moe_int8" and sm == 75:
         return "broken", "triton-compiles-int8", "Triton 3.8.0 does not compile an int8 dot for sm75"
     if picked == "HUMMING" and name in {"moe_mxfp4_a_mxfp8", "moe_mxfp4_dsv4"}:
@@ -181,7 +183,7 @@ def test_an_image_that_was_not_measured_is_unknown() -> None:
     assert {item.outcome.verdict for item in found} == {"native", "broken"}
 
 
-@pytest.mark.parametrize("sm", [75, 80, 90, 120])
+@pytest.mark.parametrize("sm", [80, 89, 90, 120, 121])
 def test_quark_makes_mxfp4_experts_emulated(sm: int) -> None:
     facts = {**WORKING, "workload.quantizer": "quark"}
     without = outcome("mxfp4@w4a4:moe", table_for("mxfp4@w4a4:moe", sm, facts))
@@ -208,8 +210,16 @@ def test_compressed_tensors_mxfp4_asks_no_selector(sm: int) -> None:
     for backend in ("auto", "humming", "triton"):
         facts = {**WORKING, "config.kernel_config.moe_backend": backend}
         found = outcome("mxfp4@w4a4:moe", table_for("mxfp4@w4a4:moe", sm, facts))
-        expected = ("CUTLASS_MXFP4_MXFP4", "native") if 100 <= sm < 120 else ("MARLIN", "weight-only")
+        weight_only = "weight-only" if sm >= 80 else "broken"
+        expected = ("CUTLASS_MXFP4_MXFP4", "native") if 100 <= sm < 120 else ("MARLIN", weight_only)
         assert (route_name(found), found.verdict) == expected
+
+
+@pytest.mark.parametrize("scheme", ["mxfp4@gpt-oss:moe", "mxfp8@w8a8:moe"])
+def test_marlin_has_no_e8m0_kernel_for_fp16(scheme: str) -> None:
+    for dtype, gate in (("bf16", None), ("fp16", "mx-kernel")):
+        found = outcome(scheme, table_for(scheme, 120, {**BARE, "workload.dtype": dtype}))
+        assert (route_name(found), found.gate) == ("MARLIN", gate)
 
 
 def test_the_cutlass_mxfp4_class_needs_a_build_of_cuda_12_9() -> None:
