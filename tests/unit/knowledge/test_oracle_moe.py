@@ -303,6 +303,21 @@ def test_a_named_backend_is_taken_or_raises(
     assert (route_name(found), found.verdict) == (route, verdict)
 
 
+@pytest.mark.parametrize(
+    ("facts", "gate"),
+    [
+        ({"host.nvcc": "13.0"}, None),
+        ({"host.nvcc": "12.9"}, "cuda-13"),
+        ({"host.nvcc": ABSENT, "package.flashinfer-cubin": "0.7.2.post1"}, None),
+        ({"workload.dtype": "fp16"}, "bf16"),
+    ],
+)
+def test_flashinfer_b12x_wants_cuda_13_and_bf16(facts: Mapping[str, Value], gate: str | None) -> None:
+    named = {**WORKING, "config.kernel_config.moe_backend": "flashinfer_b12x"}
+    found = outcome("nvfp4@w4a4:moe", table_for("nvfp4@w4a4:moe", 120, {**named, **facts}))
+    assert (route_name(found), found.gate) == ("FLASHINFER_B12X", gate)
+
+
 def test_every_named_backend_is_one_that_the_configuration_accepts() -> None:
     accepted = {
         "triton", "deep_gemm", "cutlass", "flashinfer_trtllm", "flashinfer_cutlass", "flashinfer_cutedsl",
