@@ -1,0 +1,277 @@
+"""vLLM 0.21.0: what its selectors come to, judged on the images that were measured in its wheels."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+import pytest
+from packaging.specifiers import SpecifierSet
+
+from qresolve.arch import read_architectures
+from qresolve.classes import CLASSES
+from qresolve.facts import ABSENT, Value
+from qresolve.knowledge.engine import load_engine, read_releases
+from qresolve.knowledge.load import read_formats, read_workload
+from qresolve.measured import images_for, row_for
+from qresolve.setting import Setting
+from qresolve.situation import Host, facts_of
+from qresolve.ways import bench_of, ways
+from qresolve.wheels.index import read_wheel_index
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from qresolve.knowledge.records import Engine, Scheme
+    from qresolve.selector import Outcome
+    from qresolve.ways import Bench, Way
+
+RELEASE = "0.21.0"
+ARCHS = (75, 80, 86, 89, 90, 100, 103, 110, 120, 121)
+VERDICTS = (*CLASSES, "broken", "unsupported")
+NO_TOOLKIT = Host.without_toolkit()
+TOOLKIT = Host(nvcc="13.0", ninja=True)
+ANY_HOST = Host()
+NOTHING: Mapping[str, Value] = {}
+
+
+@cache
+def engine() -> Engine:
+    return load_engine("vllm", RELEASE)
+
+
+@cache
+def schemes() -> dict[str, Scheme]:
+    return {
+        scheme.key(role): scheme for form in read_formats().formats for scheme in form.schemes for role in scheme.roles
+    }
+
+
+def bench(key: str, sm: int, *, host: Host, machine: str, assumed: Mapping[str, Value]) -> Bench:
+    known = engine()
+    table = facts_of(
+        engine=known,
+        sm=sm,
+        scheme=schemes()[key],
+        workload=read_workload()[0],
+        host=host,
+        images=images_for(known.distribution, RELEASE, machine),
+        architectures=read_architectures(),
+        assumed=assumed,
+    )
+    return bench_of(known, known.ladders[key], table, assumed)
+
+
+def judged(
+    key: str, sm: int, *, host: Host = NO_TOOLKIT, machine: str = "x86_64", assumed: Mapping[str, Value] = NOTHING
+) -> Outcome:
+    """The one outcome of a plain install on a host that is known."""
+    found = bench(key, sm, host=host, machine=machine, assumed=assumed).outcomes()
+    assert len(found) == 1, [item.outcome for item in found]
+    return found[0].outcome
+
+
+def name_of(outcome: Outcome) -> str | None:
+    return None if outcome.route is None else engine().routes[outcome.route].name
+
+
+def first_native(key: str, sm: int, *, machine: str = "x86_64", assumed: Mapping[str, Value] = NOTHING) -> Way | None:
+    """The way with the fewest settings that is native on every host."""
+    laid_out = bench(key, sm, host=ANY_HOST, machine=machine, assumed=assumed)
+    return next((way for way in ways(laid_out) if way.outcome.verdict == "native"), None)
+
+
+def test_both_builds_of_the_release_are_known_and_the_later_build_is_the_one_judged() -> None:
+    names = {row.filename for row in read_wheel_index("vllm") if row.version == RELEASE}
+    assert {name.split("-")[2] for name in names} == {"1", "cp38"}
+    for machine in ("x86_64", "aarch64"):
+        row = row_for("vllm", RELEASE, machine)
+        assert row is not None
+        assert row.filename.split("-")[2] == "1"
+
+
+def test_the_release_is_older_than_the_newest_and_pins_what_its_metadata_says() -> None:
+    assert [item.version for item in read_releases("vllm")].index(RELEASE) > 0
+    row = row_for("vllm", RELEASE, "x86_64")
+    assert row is not None
+    declared = {text.replace(" ", "") for text in row.declared.requires_dist}
+    own = {pin.requirement for pin in engine().release.pins if ";" not in pin.requirement}
+    assert own <= declared
+    assert engine().release.requires_python == SpecifierSet(row.declared.requires_python or "")
+
+
+def test_the_toolkit_is_the_one_that_the_pinned_torch_claims() -> None:
+    torch = next(pin.version for pin in engine().release.pins if pin.package == "torch")
+    claimed = {row.declared.cuda for row in read_wheel_index("torch") if row.version == torch}
+    assert claimed == {engine().release.toolkit}
+
+
+DENSE = (
+    "fp8@channel-dynamic:dense", "fp8@tensor-static:dense", "fp8@w8a16:dense", "fp8-block@block128:dense",
+    "mxfp8@w8a8:dense", "nvfp4@w4a4:dense", "nvfp4@w4a16:dense", "mxfp4@w4a4:dense", "mxfp4@w4a16:dense",
+    "mxfp4@w4a6:dense", "mxfp6@w6a6:dense", "int8@w8a8:dense", "int8@w8a16:dense", "int4@w4a16:dense",
+    "int4@awq:dense", "w4a8-fp8@w4a8:dense",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+@pytest.mark.parametrize("host", [NO_TOOLKIT, TOOLKIT], ids=["bare", "toolkit"])
+def test_every_dense_scheme_has_one_verdict_on_every_arch(host: Host, machine: str) -> None:
+    for key in DENSE:
+        for sm in ARCHS:
+            outcome = judged(key, sm, host=host, machine=machine)
+            if key == "w4a8-fp8@w4a8:dense" and sm != 90:
+                assert outcome.verdict == "unknown"
+                assert outcome.why
+            else:
+                assert outcome.verdict in VERDICTS, (key, sm, outcome)
+
+
+@pytest.mark.parametrize("sm", ARCHS)
+@pytest.mark.parametrize("key", DENSE)
+def test_nothing_is_native_below_the_unit_that_the_format_needs(key: str, sm: int) -> None:
+    floor = {"fp8": 89, "fp8-block": 89, "w4a8-fp8": 90, "int8": 75, "mxfp8": 100, "nvfp4": 100, "mxfp4": 100}
+    outcome = judged(key, sm, host=TOOLKIT)
+    if outcome.verdict == "native":
+        assert sm >= floor[key.partition("@")[0]], (key, sm)
+
+
+@pytest.mark.parametrize(("sm", "machine"), [(120, "x86_64"), (121, "aarch64"), (100, "x86_64"), (103, "x86_64")])
+def test_nvfp4_is_broken_as_installed_and_native_with_one_variable(sm: int, machine: str) -> None:
+    plain = judged("nvfp4@w4a4:dense", sm, machine=machine)
+    assert (plain.verdict, plain.gate) == ("broken", "flashinfer-builds")
+    assert name_of(plain) == "FlashInferCutlassNvFp4LinearKernel"
+    way = first_native("nvfp4@w4a4:dense", sm, machine=machine)
+    assert way is not None
+    assert way.settings == (Setting(env="VLLM_NVFP4_GEMM_BACKEND", value="cutlass"),)
+    assert name_of(way.outcome) == "CutlassNvFp4LinearKernel"
+
+
+def test_nvfp4_needs_no_setting_where_the_host_is_known_to_have_a_toolkit() -> None:
+    found = judged("nvfp4@w4a4:dense", 120, host=TOOLKIT)
+    assert (found.verdict, name_of(found)) == ("native", "FlashInferCutlassNvFp4LinearKernel")
+    old = judged("nvfp4@w4a4:dense", 120, host=Host(nvcc="12.8", ninja=True))
+    assert (old.verdict, old.gate) == ("broken", "flashinfer-builds")
+
+
+def test_nvfp4_is_weight_only_on_hopper_with_and_without_a_toolkit() -> None:
+    for host in (NO_TOOLKIT, TOOLKIT):
+        found = judged("nvfp4@w4a4:dense", 90, host=host)
+        assert (found.verdict, name_of(found)) == ("weight-only", "MarlinNvFp4LinearKernel")
+    assert first_native("nvfp4@w4a4:dense", 90) is None
+
+
+@pytest.mark.parametrize("key", ["nvfp4@w4a4:dense", "fp8@channel-dynamic:dense", "fp8-block@block128:dense"])
+def test_thor_has_images_in_the_aarch64_wheel_only(key: str) -> None:
+    for host in (NO_TOOLKIT, TOOLKIT):
+        assert judged(key, 110, host=host, machine="x86_64").verdict == "broken"
+    assert first_native(key, 110, machine="x86_64") is None
+    assert first_native(key, 110, machine="aarch64") is not None
+
+
+@pytest.mark.parametrize("sm", [89, 90, 100, 103, 120, 121])
+def test_fp8_per_channel_is_native_from_ada_on_on_any_host(sm: int) -> None:
+    laid_out = bench("fp8@channel-dynamic:dense", sm, host=ANY_HOST, machine="x86_64", assumed=NOTHING)
+    assert {item.outcome.verdict for item in laid_out.outcomes()} == {"native"}
+    assert name_of(judged("fp8@channel-dynamic:dense", sm)) == "CutlassFP8ScaledMMLinearKernel"
+
+
+@pytest.mark.parametrize("sm", [75, 80, 86])
+@pytest.mark.parametrize("key", ["fp8@channel-dynamic:dense", "fp8-block@block128:dense"])
+def test_fp8_is_weight_only_before_ada(key: str, sm: int) -> None:
+    found = judged(key, sm)
+    assert (found.verdict, name_of(found)) == ("weight-only", "MarlinFP8ScaledMMLinearKernel")
+
+
+def test_fp8_per_tensor_goes_through_flashinfer_on_blackwell_and_cutlass_elsewhere() -> None:
+    assert name_of(judged("fp8@tensor-static:dense", 90)) == "CutlassFP8ScaledMMLinearKernel"
+    bare = judged("fp8@tensor-static:dense", 120)
+    assert (bare.verdict, bare.gate) == ("broken", "flashinfer-builds")
+    assert judged("fp8@tensor-static:dense", 120, host=TOOLKIT).verdict == "native"
+    without = {"env.VLLM_DISABLED_KERNELS": frozenset({"FlashInferFP8ScaledMMLinearKernel"})}
+    found = judged("fp8@tensor-static:dense", 120, assumed=without)
+    assert (found.verdict, name_of(found)) == ("native", "CutlassFP8ScaledMMLinearKernel")
+
+
+def test_forcing_marlin_makes_fp8_weight_only_and_is_the_only_way_to_load_w8a16_from_ada_on() -> None:
+    forced: Mapping[str, Value] = {"env.VLLM_TEST_FORCE_FP8_MARLIN": "1"}
+    assert judged("fp8@channel-dynamic:dense", 90, assumed=forced).verdict == "weight-only"
+    assert judged("fp8@w8a16:dense", 86).verdict == "weight-only"
+    assert judged("fp8@w8a16:dense", 90).verdict == "unsupported"
+    laid_out = bench("fp8@w8a16:dense", 90, host=ANY_HOST, machine="x86_64", assumed=NOTHING)
+    way = next(way for way in ways(laid_out) if way.outcome.verdict == "weight-only")
+    assert way.settings == (Setting(env="VLLM_TEST_FORCE_FP8_MARLIN", value="1"),)
+
+
+@pytest.mark.parametrize("sm", [90, 100, 103])
+def test_block_fp8_picks_deepgemm_which_needs_a_toolkit_unless_it_is_switched_off(sm: int) -> None:
+    bare = judged("fp8-block@block128:dense", sm)
+    assert (bare.verdict, bare.gate) == ("broken", "deepgemm-builds")
+    assert judged("fp8-block@block128:dense", sm, host=TOOLKIT).verdict == "native"
+    way = first_native("fp8-block@block128:dense", sm)
+    assert way is not None
+    assert way.settings == (Setting(env="VLLM_USE_DEEP_GEMM", value="0"),)
+    assert name_of(way.outcome) == "CutlassFp8BlockScaledMMKernel"
+
+
+def test_block_fp8_has_no_deepgemm_on_sm12x_and_triton_on_ada() -> None:
+    for sm in (120, 121):
+        assert name_of(judged("fp8-block@block128:dense", sm, host=TOOLKIT)) == "CutlassFp8BlockScaledMMKernel"
+    found = judged("fp8-block@block128:dense", 89)
+    assert (found.verdict, name_of(found)) == ("native", "TritonFp8BlockScaledMMKernel")
+
+
+def test_mxfp4_is_never_native_whatever_the_checkpoint_asks() -> None:
+    for sm in ARCHS:
+        for host in (NO_TOOLKIT, TOOLKIT):
+            assert judged("mxfp4@w4a4:dense", sm, host=host).verdict in {"weight-only", "unsupported"}
+        assert first_native("mxfp4@w4a4:dense", sm) is None
+    quark: Mapping[str, Value] = {"workload.quantizer": "quark"}
+    assert judged("mxfp4@w4a4:dense", 120, assumed=quark).verdict == "broken"
+    assert judged("mxfp4@w4a4:dense", 120, assumed={**quark, "package.amd-quark": "0.12"}).verdict == "emulated"
+
+
+def test_mxfp8_takes_flashinfer_on_blackwell_without_asking_whether_it_is_there() -> None:
+    assert judged("mxfp8@w8a8:dense", 90).verdict == "weight-only"
+    assert judged("mxfp8@w8a8:dense", 75).verdict == "broken"
+    assert judged("mxfp8@w8a8:dense", 120).verdict == "broken"
+    assert judged("mxfp8@w8a8:dense", 120, host=TOOLKIT).verdict == "native"
+    gone = judged("mxfp8@w8a8:dense", 120, host=TOOLKIT, assumed={"package.flashinfer-python": ABSENT})
+    assert (gone.verdict, gone.gate) == ("broken", "flashinfer")
+
+
+def test_int8_is_native_up_to_hopper_and_a_null_pointer_on_blackwell() -> None:
+    for sm in (75, 80, 86, 89, 90):
+        assert judged("int8@w8a8:dense", sm).verdict == "native", sm
+    for sm in (100, 103, 110, 120, 121):
+        found = judged("int8@w8a8:dense", sm, host=TOOLKIT)
+        assert (found.verdict, found.gate) == ("broken", "int8-compiled")
+    without = {"env.VLLM_DISABLED_KERNELS": frozenset({"CutlassInt8ScaledMMLinearKernel"})}
+    assert name_of(judged("int8@w8a8:dense", 120, assumed=without)) == "TritonInt8ScaledMMLinearKernel"
+
+
+def test_integer_weights_are_weight_only_everywhere_and_machete_on_hopper() -> None:
+    for key in ("int4@w4a16:dense", "int4@awq:dense", "int8@w8a16:dense"):
+        for sm in ARCHS:
+            assert judged(key, sm).verdict == "weight-only", (key, sm)
+        assert name_of(judged(key, 90)) == "MacheteLinearKernel"
+        assert name_of(judged(key, 120)) == "MarlinLinearKernel"
+    # The aarch64 wheel was built without sm75.
+    assert judged("int4@w4a16:dense", 75, machine="aarch64").verdict == "broken"
+
+
+def test_variables_of_the_host_change_nvfp4_as_the_source_says() -> None:
+    for variable in ("env.VLLM_BATCH_INVARIANT", "env.VLLM_USE_NVFP4_CT_EMULATIONS"):
+        assert judged("nvfp4@w4a4:dense", 120, host=TOOLKIT, assumed={variable: True}).verdict == "emulated"
+    fbgemm = judged("nvfp4@w4a4:dense", 120, host=TOOLKIT, assumed={"env.VLLM_USE_FBGEMM": True})
+    assert fbgemm.verdict == "unsupported"
+    named = judged("nvfp4@w4a4:dense", 90, assumed={"env.VLLM_NVFP4_GEMM_BACKEND": "cutlass"})
+    assert named.verdict == "unsupported"
+
+
+def test_a_build_with_an_old_cuda_has_no_nvfp4() -> None:
+    for sm in (100, 120):
+        found = judged("nvfp4@w4a4:dense", sm, host=TOOLKIT, assumed={"build.cuda": "12.6"})
+        assert (found.verdict, name_of(found)) == ("weight-only", "MarlinNvFp4LinearKernel")
+    old = judged("fp8@channel-dynamic:dense", 120, assumed={"build.cuda": "12.6"})
+    assert (old.verdict, old.gate) == ("broken", "built")
