@@ -47,12 +47,14 @@ class Reason:
     nearest: str | None = None
 
 
-def explain_no_wheel(files: Iterable[ProjectFile], target: WheelTarget, specifier: str = "") -> Reason | None:
-    """The reason; None where a file within ``specifier`` fits after all, so that the target is not to blame."""
+def explain_no_wheel(
+    files: Iterable[ProjectFile], target: WheelTarget, specifiers: Iterable[str] = ("",)
+) -> Reason | None:
+    """The reason; None where a file within one of ``specifiers`` fits, so that the target is not to blame."""
     from packaging.specifiers import SpecifierSet  # noqa: PLC0415
     from packaging.utils import InvalidWheelFilename, parse_wheel_filename  # noqa: PLC0415
 
-    allowed = SpecifierSet(specifier)
+    allowed = [SpecifierSet(text) for text in specifiers]
     found: list[tuple[tuple[int, tuple[int, ...]], Version, str, Reason]] = []
     newest: tuple[Version, str] | None = None
     for file in files:
@@ -60,7 +62,7 @@ def explain_no_wheel(files: Iterable[ProjectFile], target: WheelTarget, specifie
             _, version, _, tags = parse_wheel_filename(file.filename)
         except InvalidWheelFilename:
             continue
-        if not allowed.contains(version, prereleases=True):
+        if not any(one.contains(version, prereleases=True) for one in allowed):
             continue
         if newest is None or (version, file.filename) > newest:
             newest = (version, file.filename)

@@ -32,10 +32,12 @@ FailureKind = Literal[
 _NAME = r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*?)"
 _DECORATION = r"(?:\[[^\]]*\])?(?:\{[^}]*\})?"
 _SPECIFIER = r"(?P<specifier>(?:(?:==|!=|<=|>=|~=|<|>)[^\s,]+(?:,(?=[=!<>~]))?)*)"
-_SUBJECT = rf"(?<![\w.-]){_NAME}{_DECORATION}{_SPECIFIER}"
-_NO_WHEEL = re.compile(rf"{_SUBJECT} has no (?:usable )?wheels")
-_YANKED = re.compile(rf"{_SUBJECT} was yanked(?: \(reason: (?P<why>[^)]*)\))?")
-_PYTHON = re.compile(rf"does not satisfy Python(?P<needs>[^\s]+) and {_SUBJECT} depends on Python")
+_SUBJECT = rf"(?<![\w.-]){_NAME}{_DECORATION}{_SPECIFIER}(?=[\s,]|$)"
+_NO_WHEEL = re.compile(rf"{_SUBJECT} ha(?:s|ve) no (?:usable )?wheels")
+_YANKED = re.compile(rf"{_SUBJECT} (?:was|were) yanked(?: \(reason: (?P<why>[^)]*)\))?")
+_PYTHON = re.compile(
+    rf"does not satisfy Python(?P<needs>[^\s]+) and (?:all versions of )?{_SUBJECT} depends? on Python"
+)
 _NOT_FOUND = re.compile(rf"{_SUBJECT} was not found in the package registry")
 _NO_VERSION = re.compile(rf"(?:there (?:is|are) no versions? of|only the following versions of) {_SUBJECT}")
 _NOT_CACHED = re.compile(rf"{_SUBJECT} was not found in the cache|{_SUBJECT.replace('?P<', '?P<other_')} needs to be")
@@ -52,12 +54,15 @@ _HASH = re.compile(r"Hash mismatch for `?(?P<name>[^\s`]+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureFacts:
-    """What is known of a failure. ``change`` is the smallest change as options, None where none is known."""
+    """What is known of a failure. ``change`` is the smallest change as options, None where none is known.
+
+    ``specifiers``: the releases of ``package`` that are in question are those within any of them.
+    """
 
     reason: FailureKind
     message: str
     package: str | None = None
-    specifier: str = ""
+    specifiers: tuple[str, ...] = ("",)
     nearest: str | None = None
     change: str | None = None
     look_up: bool = False
@@ -165,18 +170,19 @@ def _read_solution(text: str) -> FailureFacts | None:
             message=f"nothing of {name} is known to be older than the cutoff {match['have']}",
         )
     if match := _NO_WHEEL.search(text):
+        clauses = [one["specifier"] for one in _NO_WHEEL.finditer(text) if one["name"] == match["name"]]
         return FailureFacts(
             reason="platform",
             package=match["name"].lower(),
-            specifier=match["specifier"],
-            message=f"{match['name']} {match['specifier']} has no wheel that fits the target",
+            specifiers=tuple(dict.fromkeys(clauses)),
+            message=f"{match['name']}{match['specifier']} has no wheel that fits the target",
             look_up=True,
         )
     if match := _PYTHON.search(text):
         return FailureFacts(
             reason="python",
             package=match["name"].lower(),
-            specifier=match["specifier"],
+            specifiers=(match["specifier"],),
             message=f"{match['name']} {match['specifier'].removeprefix('==')} needs Python {match['needs']}",
             look_up=True,
         )
@@ -244,7 +250,7 @@ def explain_facts(facts: FailureFacts, files: tuple[ProjectFile, ...] | None, ta
         if newest is None:
             return facts
         return replace(facts, nearest=newest, message=f"{facts.message}; the newest there is {newest}")
-    reason = explain_no_wheel(files, target, facts.specifier)
+    reason = explain_no_wheel(files, target, facts.specifiers)
     if reason is None:
         return facts
     return _worded(replace(facts, nearest=reason.nearest), reason, target)
@@ -268,7 +274,9 @@ def _worded(facts: FailureFacts, reason: Reason, target: WheelTarget) -> Failure
         message = f"every fitting wheel of {name} was yanked" + (f": {needs}" if needs else "")
         return replace(facts, reason="yanked", message=message)
     if reason.nearest is None:
-        return replace(facts, message=f"{name} {facts.specifier} is there as source only, without any wheel")
+        return replace(
+            facts, message=f"{name}{' or '.join(facts.specifiers)} is there as source only, without any wheel"
+        )
     where = f"Python {target.python} on {target.machine} with glibc {target.glibc}"
     return replace(facts, message=f"no wheel of {name} comes near {where}; the newest is {reason.nearest}")
 

@@ -66,12 +66,17 @@ def project_text(request: ClosureRequest, also: tuple[str, ...] = ()) -> str:
     if explicit:
         project["tool"] = {
             "uv": {
-                "sources": {
-                    package: {"index": index.name}
-                    for index in explicit
-                    for package in index.packages
-                    if package in names
-                },
+                "sources": dict(
+                    sorted(
+                        (
+                            (package, {"index": index.name})
+                            for index in explicit
+                            for package in index.packages
+                            if package in names
+                        ),
+                        key=lambda source: source[0],
+                    )
+                ),
                 "index": [
                     {"name": index.name, "url": index.url, "explicit": index.explicit}
                     for index in sorted(explicit, key=lambda index: index.name)

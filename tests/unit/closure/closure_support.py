@@ -35,12 +35,12 @@ def user(url: str, folder: Path, *more: UserIndex, **variables: str) -> UserInde
     )
 
 
-def close(indexes: UserIndexes, *requirements: str, **options: Any) -> Closure:
+def close(who: UserIndexes, *requirements: str, **options: Any) -> Closure:
     """Resolve with no records at all, so that only the index speaks."""
     known = options.pop("requirements_of", lambda _name, _version: None)
     pins = options.pop("pins_of", lambda _release: None)
     request = ClosureRequest(requirements=requirements, **options)
-    return run_closure(request, indexes, rules=RULES, requirements_of=known, pins_of=pins)
+    return run_closure(request, who, rules=RULES, requirements_of=known, pins_of=pins)
 
 
 def versions(closure: Closure) -> dict[str, str]:
