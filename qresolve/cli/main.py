@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
@@ -46,6 +47,9 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal whose encoding lacks a character of a message gets a ? for it, not a traceback.
+        sys.stdout.reconfigure(errors="replace")
     if arguments == ["--version"]:
         print(f"qresolve {__version__}")
         return 0
