@@ -85,6 +85,25 @@ class _Candidate:
 
 
 @dataclass(slots=True)
+class _Ways:
+    """Ways that are found when they are first asked for, and kept: the solver asks for a row's ways again and again."""
+
+    source: Iterator[Way]
+    found: list[Way] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[Way]:
+        position = 0
+        while True:
+            if position == len(self.found):
+                way = next(self.source, None)
+                if way is None:
+                    return
+                self.found.append(way)
+            yield self.found[position]
+            position += 1
+
+
+@dataclass(slots=True)
 class Core:
     """The question: releases newest first, rows, and how to lay out a row's bench for a release."""
 
@@ -93,10 +112,17 @@ class Core:
     bench: Callable[[str, Row], Bench | None]
     ledger: Ledger = field(default_factory=Ledger)
     contexts: dict[tuple[str, str], tuple[Assignment, ...]] = field(default_factory=dict)
-    _ways: dict[tuple[str, str, tuple[Assignment, ...]], tuple[Way, ...]] = field(default_factory=dict)
+    _sorted_ways: dict[tuple[str, str, tuple[Assignment, ...]], _Ways] = field(default_factory=dict)
+    _wanted_ways: dict[tuple[str, str, tuple[Assignment, ...]], _Ways] = field(default_factory=dict)
 
     def ways_of(self, release: str, row: Row) -> Iterator[Way]:
         """The ways that reach the wanted class, best class first, then fewest deviations."""
+        key = (release, row.key, self.contexts.get((release, row.key), ()))
+        if key not in self._wanted_ways:
+            self._wanted_ways[key] = _Ways(self._find_wanted(release, row))
+        return iter(self._wanted_ways[key])
+
+    def _find_wanted(self, release: str, row: Row) -> Iterator[Way]:
         for way in self._sorted(release, row):
             if at_least_as_good(way.outcome.verdict, row.wanted):
                 yield way
@@ -109,22 +135,20 @@ class Core:
     def _sorted(self, release: str, row: Row) -> Iterator[Way]:
         contexts = self.contexts.get((release, row.key), ())
         key = (release, row.key, contexts)
-        if key in self._ways:
-            yield from self._ways[key]
-            return
+        if key not in self._sorted_ways:
+            self._sorted_ways[key] = _Ways(self._sort(release, row, contexts))
+        return iter(self._sorted_ways[key])
+
+    def _sort(self, release: str, row: Row, contexts: tuple[Assignment, ...]) -> Iterator[Way]:
         bench = self.bench(release, row)
-        best = row.ask.scheme.wants
-        waiting, given = [], []
+        waiting = []
         for way in ways(bench, contexts) if bench is not None else ():
             # A way in the class that the scheme wants cannot be beaten by one with more deviations.
-            if way.outcome.verdict == best:
-                given.append(way)
+            if way.outcome.verdict == row.ask.scheme.wants:
                 yield way
             else:
                 waiting.append(way)
-        rest = sorted(waiting, key=lambda way: (rank(way.outcome.verdict), len(way.assignment)))
-        yield from rest
-        self._ways[key] = (*given, *rest)
+        yield from sorted(waiting, key=lambda way: (rank(way.outcome.verdict), len(way.assignment)))
 
     def all_ways(self, release: str, row: Row) -> tuple[Way, ...]:
         """Every way of the row under the release that is worth taking, best class first.
@@ -154,9 +178,14 @@ class _Provider(AbstractProvider[_Requirement, _Candidate, str]):
         resolutions: Mapping[str, _Candidate],  # noqa: ARG002 - resolvelib's interface
         candidates: Mapping[str, Iterator[_Candidate]],  # noqa: ARG002
         information: Mapping[str, Iterator[Any]],  # noqa: ARG002
-        backtrack_causes: Sequence[Any],  # noqa: ARG002
-    ) -> tuple[int, str]:
-        return ({"engine": 0, "row": 1}.get(identifier.partition(":")[0], 2), identifier)
+        backtrack_causes: Sequence[Any],
+    ) -> tuple[int, bool, str]:
+        # What was in the last conflict goes first, or every row between the two is tried in all its ways.
+        clashing = any(
+            identifier in {cause.requirement.name, cause.parent.name if cause.parent is not None else ""}
+            for cause in backtrack_causes
+        )
+        return ({"engine": 0, "row": 1}.get(identifier.partition(":")[0], 2), not clashing, identifier)
 
     def find_matches(
         self,
