@@ -39,7 +39,7 @@ def test_small_projects_are_as_recorded(index: PipIndex) -> None:
 
 def test_a_library_is_read_from_a_large_wheel_as_recorded(index: PipIndex) -> None:
     sources = parse_sources(read_toml(data_folder("wheel_index") / "sources.toml"))
-    (request,) = [one for one in sources.wheels if one.project == "vllm" and one.libraries]
+    request = next(one for one in sources.wheels if one.project == "vllm" and one.libraries)
     files = {file.sha256: file for file in index.wheels("vllm")}
     rows = [row for row in read_wheel_index("vllm") if row.version in request.versions]
     assert rows
