@@ -275,3 +275,88 @@ def test_a_build_with_an_old_cuda_has_no_nvfp4() -> None:
         assert (found.verdict, name_of(found)) == ("weight-only", "MarlinNvFp4LinearKernel")
     old = judged("fp8@channel-dynamic:dense", 120, assumed={"build.cuda": "12.6"})
     assert (old.verdict, old.gate) == ("broken", "built")
+
+
+EXPERTS = (
+    "nvfp4@w4a4:moe", "nvfp4@w4a16:moe", "fp8@tensor-static:moe", "fp8@channel-dynamic:moe", "fp8-block@block128:moe",
+    "mxfp8@w8a8:moe", "mxfp4@w4a4:moe", "int8@w8a8:moe", "int4@w4a16:moe",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+@pytest.mark.parametrize("host", [NO_TOOLKIT, TOOLKIT], ids=["bare", "toolkit"])
+def test_every_moe_scheme_has_one_verdict_and_none_is_native_below_its_unit(host: Host, machine: str) -> None:
+    floor = {"nvfp4": 100, "mxfp4": 100, "mxfp8": 100, "fp8": 89, "fp8-block": 89, "int8": 80}
+    for key in EXPERTS:
+        for sm in ARCHS:
+            outcome = judged(key, sm, host=host, machine=machine)
+            assert outcome.verdict in (*VERDICTS, "unknown"), (key, sm, outcome)
+            if outcome.verdict == "unknown":
+                assert sm == 110, (key, sm, outcome)
+            if outcome.verdict == "native":
+                assert sm >= floor[key.partition("@")[0]], (key, sm)
+
+
+@pytest.mark.parametrize("sm", [100, 103, 120, 121])
+def test_nvfp4_experts_are_native_without_a_toolkit_by_naming_vllms_own_kernel(sm: int) -> None:
+    plain = judged("nvfp4@w4a4:moe", sm)
+    assert (plain.verdict, plain.gate) == ("broken", "flashinfer-builds")
+    way = first_native("nvfp4@w4a4:moe", sm)
+    assert way is not None
+    assert way.settings == (Setting(path="kernel_config.moe_backend", value="cutlass"),)
+    assert name_of(way.outcome) == "VLLM_CUTLASS"
+    assert judged("nvfp4@w4a4:moe", sm, host=TOOLKIT).verdict == "native"
+    assert judged("nvfp4@w4a16:moe", sm).verdict == "weight-only"
+
+
+def test_nvfp4_experts_are_weight_only_on_hopper_and_have_no_image_on_thor_in_the_x86_64_wheel() -> None:
+    assert name_of(judged("nvfp4@w4a4:moe", 90, host=TOOLKIT)) == "MARLIN"
+    assert judged("nvfp4@w4a4:moe", 110, host=TOOLKIT).verdict == "broken"
+    assert judged("nvfp4@w4a4:moe", 110, machine="aarch64").verdict == "native"
+
+
+def test_fp8_experts_per_channel_take_cutlass_on_hopper_and_triton_where_there_is_no_grouped_kernel() -> None:
+    assert name_of(judged("fp8@channel-dynamic:moe", 90)) == "VLLM_CUTLASS"
+    assert name_of(judged("fp8@channel-dynamic:moe", 100)) == "VLLM_CUTLASS"
+    for sm in (89, 120, 121):
+        found = judged("fp8@channel-dynamic:moe", sm)
+        assert (found.verdict, name_of(found)) == ("native", "TRITON")
+    assert judged("fp8@channel-dynamic:moe", 86).verdict == "weight-only"
+    native_fp8: Mapping[str, Value] = {"workload.quantizer": "fp8"}
+    assert name_of(judged("fp8@channel-dynamic:moe", 90, assumed=native_fp8)) == "TRITON"
+
+
+def test_block_fp8_experts_prefer_triton_on_hopper_unless_experts_are_spread() -> None:
+    assert name_of(judged("fp8-block@block128:moe", 90, host=TOOLKIT)) == "TRITON"
+    spread = judged("fp8-block@block128:moe", 90, host=TOOLKIT, assumed={"workload.ep": 2})
+    assert name_of(spread) == "FLASHINFER_CUTLASS"
+    assert name_of(judged("fp8-block@block128:moe", 120, host=TOOLKIT)) == "TRITON"
+
+
+def test_setting_a_deepgemm_variable_forces_it_for_fp8_experts() -> None:
+    forced: Mapping[str, Value] = {"env.VLLM_MOE_USE_DEEP_GEMM": "1"}
+    assert name_of(judged("fp8-block@block128:moe", 100, host=TOOLKIT, assumed=forced)) == "DEEPGEMM"
+    assert judged("fp8-block@block128:moe", 120, host=TOOLKIT, assumed=forced).verdict == "unsupported"
+    assert judged("fp8@channel-dynamic:moe", 90, assumed=forced).verdict == "unsupported"
+
+
+def test_flashinfers_moe_variables_restrict_the_ladder() -> None:
+    def nvfp4(**variables: str) -> str | None:
+        assumed = {f"env.{name}": value for name, value in variables.items()}
+        return name_of(judged("nvfp4@w4a4:moe", 100, host=TOOLKIT, assumed=assumed))
+
+    assert nvfp4() == "FLASHINFER_TRTLLM"
+    assert nvfp4(VLLM_USE_FLASHINFER_MOE_FP4="0") == "VLLM_CUTLASS"
+    assert nvfp4(VLLM_USE_FLASHINFER_MOE_FP4="1") == "FLASHINFER_TRTLLM"
+    assert nvfp4(VLLM_USE_FLASHINFER_MOE_FP4="1", VLLM_FLASHINFER_MOE_BACKEND="throughput") == "FLASHINFER_CUTLASS"
+    assert nvfp4(VLLM_USE_FLASHINFER_MOE_FP4="1", VLLM_FLASHINFER_MOE_BACKEND="masked_gemm") == "FLASHINFER_CUTEDSL"
+    assert nvfp4(VLLM_FLASHINFER_MOE_BACKEND="throughput") == "FLASHINFER_TRTLLM"
+    only = judged("nvfp4@w4a4:moe", 90, host=TOOLKIT, assumed={"env.VLLM_USE_FLASHINFER_MOE_FP4": "1"})
+    assert only.verdict == "unsupported"
+
+
+def test_mxfp4_experts_are_native_on_datacenter_blackwell_only() -> None:
+    for sm in (100, 103):
+        assert judged("mxfp4@w4a4:moe", sm).verdict == "native"
+    for sm in (90, 120, 121):
+        assert judged("mxfp4@w4a4:moe", sm, host=TOOLKIT).verdict == "weight-only"
