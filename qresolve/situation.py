@@ -13,6 +13,7 @@ from qresolve.gates import Compare, Expression, leaves
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from qresolve.facts import FactKind
     from qresolve.knowledge.records import Engine, Ladder, Scheme, Workload
 
     Images = Callable[[str, str, str], tuple[ImageArch, ...] | None]
@@ -23,15 +24,24 @@ _LOADS = {Loadability.SASS: "sass", Loadability.PTX: "ptx", Loadability.NONE: "n
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """What is known of the host; None is unknown, and the verdict must hold for every value."""
+    """What is known of the host; None is unknown, and the verdict must hold for every value.
+
+    ``plain`` says that every other fact of the host has the default of its record; else only those have it that a
+    setting can fix, and the others are unknown.
+    """
 
     nvcc: str | None = None
     ninja: bool | None = None
+    plain: bool = False
 
     @classmethod
     def without_toolkit(cls) -> Host:
         """A host that shows neither nvcc nor ninja: what ``auto`` is judged on."""
-        return cls(nvcc=ABSENT, ninja=False)
+        return cls(nvcc=ABSENT, ninja=False, plain=True)
+
+    def leaves_open(self, kind: FactKind) -> bool:
+        """Whether the fact may have any value on this host."""
+        return kind.scope is Scope.HOST and kind.fix is None and not self.plain
 
 
 def expressions_of(engine: Engine, ladder: Ladder) -> Iterable[Expression]:
@@ -89,7 +99,9 @@ def facts_of(
     """
     values: dict[str, Fact] = {}
     for kind in engine.vocabulary.kinds():
-        if kind.default is not None:
+        if host.leaves_open(kind):
+            values[kind.key] = Fact(value=None, source="host", why_unknown="it is the host's, and nobody said")
+        elif kind.default is not None:
             values[kind.key] = Fact(value=kind.default, source="default")
     values |= {
         "gpu.sm": Fact(value=sm, source="target"),
