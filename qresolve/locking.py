@@ -74,6 +74,7 @@ def make_lock(question: Question, request: LockRequest, edges: Edges, cuda_relea
     """
     ledger = Ledger()
     failures: list[NoResolution] = []
+    skipped: list[str] = []
     for _ in range(MOST_CLOSURES):
         if not question.releases():
             raise failures[0]
@@ -90,7 +91,8 @@ def make_lock(question: Question, request: LockRequest, edges: Edges, cuda_relea
                 raise
             failures.append(failure)
             ledger.reject(f"engine {solved.release}", ClosureFailed(reason="closure", message=failure.message))
-            edges.say(f"{engine.name} {solved.release} is out: {failure.message}")
+            skipped.append(f"{engine.name} {solved.release} was not taken: {failure.message}")
+            edges.say(skipped[-1])
             question.excluded.add(solved.release)
             continue
         packages = {package.name: package.version for package in closure.packages}
@@ -119,7 +121,8 @@ def make_lock(question: Question, request: LockRequest, edges: Edges, cuda_relea
             for package in closure.packages
         )
         lock = _lock_of(question, request, found, packages_with_reasons, cuda_releases)
-        return Locked(lock=lock, answer=found, ledger=ledger, notes=_notes(question, request, found.engine, edges))
+        notes = (*skipped, *_notes(question, request, found.engine, edges))
+        return Locked(lock=lock, answer=found, ledger=ledger, notes=notes)
     raise NoResolution("the core and the closure do not come to a fixpoint")
 
 
