@@ -45,10 +45,13 @@ _DATE = re.compile(
     r"`(?P<name>[^`]+)` was filtered by `exclude-newer`.*?uploaded before (?P<have>\S+?)\."
     r"(?:\s.*?v(?P<version>\S+?)(?:, (?:was )?published at (?P<needs>\S+?))?\.(?:\s|$))?"
 )
-_AUTH = re.compile(r"An index URL \((?P<url>[^)]+)\) (?:could not be queried due to|returned) .*?\((?P<status>40[13])")
+_AUTH = re.compile(
+    r"An index(?: URL)? \((?P<url>[^)]+)\) (?:could not be queried due to [^(]*\(|returned an? )(?P<status>40[13])"
+)
 _HTTP = re.compile(r"HTTP status (?:client|server) error \((?P<status>\d{3})[^)]*\) for url \((?P<url>[^)]+)\)")
 _FETCH = re.compile(r"(?:Failed to fetch: |for url \()`?(?P<url>[a-z][a-z0-9+.-]*://[^\s`)]+)")
 _UNREADABLE = re.compile(r"Failed to (?:unzip|extract|read|download)[^:\n]*: `?(?P<name>[^\s`]+)")
+_CAUSES = ("Connection refused", "dns error", "certificate", "timed out", "closed")
 _HASH = re.compile(r"Hash mismatch for `?(?P<name>[^\s`]+)")
 
 
@@ -142,7 +145,7 @@ def _read_transport(text: str) -> FailureFacts | None:
     if "error: Failed to fetch" in text or "error sending request" in text or "operation timed out" in text:
         match = _FETCH.search(text)
         url = match["url"] if match else ""
-        cause = next((word for word in ("Connection refused", "dns error", "timed out", "closed") if word in text), "")
+        cause = next((word for word in _CAUSES if word in text), "")
         return FailureFacts(
             reason="index",
             package=_project(url),
@@ -325,6 +328,9 @@ def read_failure(
                 urls.append(default_index_url())
             files = read_project_files(facts.package, urls)
         facts = explain_facts(facts, files, target)
+    bound = [index.name for index in request.indexes if facts.package in index.packages]
+    if facts.reason == "index" and bound:
+        facts = replace(facts, message=f"{facts.message} (it must come from the index `{bound[0]}`)")
     return ClosureFailure(facts, detail=shown_text(stopped.stderr))
 
 

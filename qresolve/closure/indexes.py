@@ -7,7 +7,7 @@ indexes for what the first does not have, so that an extra index never shadows a
 from __future__ import annotations
 
 import configparser
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # Indexes go into one private configuration file, in one order, instead of into these.
 _INDEX_VARIABLES = frozenset({"UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"})
+_PATH_VARIABLES = frozenset({"UV_CACHE_DIR", "UV_CREDENTIALS_DIR", "NETRC", "SSL_CERT_FILE", "SSL_CLIENT_CERT"})
+_YES = ("1", "true", "yes", "on", "y", "t")
 _INDEX_KEYS = frozenset({"index", "index-url", "extra-index-url", "offline"})
 
 
@@ -37,12 +39,14 @@ class UserIndex:
 class UserIndexes:
     """Indexes in order of priority, uv settings that go with them, and the variables a child may see.
 
-    No index at all means the resolver's own default. ``variables`` and ``settings`` may hold secrets.
+    No index at all means the resolver's own default. ``variables`` and ``settings`` may hold secrets. ``offline``:
+    the user forbids uv the network.
     """
 
     indexes: tuple[UserIndex, ...] = ()
     settings: tuple[tuple[str, Any], ...] = field(default=(), repr=False)
     variables: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    offline: bool = False
 
 
 def redact_url(url: str) -> str:
@@ -151,12 +155,24 @@ def read_user_indexes(environ: Mapping[str, str], home: Path) -> UserIndexes:
         if indexes and not indexes[0].url:
             indexes = (UserIndex(url=default_index_url()), *indexes[1:])
     variables = select_variables(environ, installer="uv")
-    kept = {name: value for name, value in variables.items() if name not in _INDEX_VARIABLES | {"UV_OFFLINE"}}
+    kept = {
+        # The resolver runs in a folder of its own.
+        name: str(Path(value).absolute()) if name in _PATH_VARIABLES and value else value
+        for name, value in variables.items()
+        if name not in _INDEX_VARIABLES
+    }
+    forbidden = kept.pop("UV_OFFLINE", "").lower() in _YES or configuration.get("offline") is True
     return UserIndexes(
-        indexes=indexes,
+        offline=forbidden,
+        indexes=tuple(replace(index, url=_absolute(index.url)) for index in indexes),
         settings=tuple(sorted((k, v) for k, v in configuration.items() if k not in _INDEX_KEYS)),
         variables=tuple(sorted(kept.items())),
     )
+
+
+def _absolute(url: str) -> str:
+    """The address of an index that is a folder, independent of where the resolver runs."""
+    return url if "://" in url else Path(url).absolute().as_uri()
 
 
 def _pip_files(environ: Mapping[str, str], home: Path) -> Iterable[Path]:

@@ -76,6 +76,8 @@ def run_closure(
         ClosureFailure: there is none, with the reason.
         UsageError: a requirement or the cutoff cannot be read.
     """
+    if indexes.offline:
+        request = replace(request, offline=True)
     rules = (rules or read_lockstep_rules()).without(request.lockstep_exceptions)
     release = toolkit or predict_toolkit(
         request.requirements,

@@ -62,27 +62,28 @@ def project_text(request: ClosureRequest, also: tuple[str, ...] = ()) -> str:
     direct = direct_requirements(request, also)
     names = {_name(text) for text in direct}
     explicit = [index for index in request.indexes if names.intersection(index.packages)]
-    project: dict[str, Any] = {"project": {"name": PROJECT, "version": "0", "dependencies": list(direct)}}
+    # A workspace of its own: uv would otherwise take one from a folder above, with its sources.
+    settings: dict[str, Any] = {"workspace": {"members": []}}
     if explicit:
-        project["tool"] = {
-            "uv": {
-                "sources": dict(
-                    sorted(
-                        (
-                            (package, {"index": index.name})
-                            for index in explicit
-                            for package in index.packages
-                            if package in names
-                        ),
-                        key=lambda source: source[0],
-                    )
+        settings["sources"] = dict(
+            sorted(
+                (
+                    (package, {"index": index.name})
+                    for index in explicit
+                    for package in index.packages
+                    if package in names
                 ),
-                "index": [
-                    {"name": index.name, "url": index.url, "explicit": index.explicit}
-                    for index in sorted(explicit, key=lambda index: index.name)
-                ],
-            }
-        }
+                key=lambda source: source[0],
+            )
+        )
+        settings["index"] = [
+            {"name": index.name, "url": index.url, "explicit": index.explicit}
+            for index in sorted(explicit, key=lambda index: index.name)
+        ]
+    project = {
+        "project": {"name": PROJECT, "version": "0", "dependencies": list(direct)},
+        "tool": {"uv": settings},
+    }
     return tomli_w.dumps(project)
 
 
@@ -203,7 +204,7 @@ def parse_pylock(text: str, *, ranks: Mapping[Tag, int], named: Mapping[str, Nam
                     size=wheel.get("size"),
                     upload_time=None if uploaded is None else uploaded.isoformat().replace("+00:00", "Z"),
                 ),
-                index="default" if index is None else index.name,
+                index="direct" if "archive" in table else ("default" if index is None else index.name),
                 index_url=None if index is None else redact_url(index.url),
             )
         )

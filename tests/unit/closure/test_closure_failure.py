@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from qresolve.closure.explain import Reason, WheelTarget, explain_no_wheel
 from qresolve.closure.failure import ClosureFailure, parse_failure, shown_text
+from qresolve.closure.request import NamedIndex
 from qresolve.closure.simple import ProjectFile, parse_simple_html, parse_simple_json
 from qresolve.closure.tags import glibc_pair
 from tests.index_server import IndexServer, make_wheel
@@ -125,6 +126,19 @@ def test_credentials_are_missed_by_name_and_never_shown(tmp_path: Path, secret: 
         shown = failure.message + failure.detail + str(failure.hint)
         assert not secret or secret not in shown
         assert "anna" not in shown
+
+
+def test_a_forbidden_page_is_about_credentials(server: IndexServer, tmp_path: Path) -> None:
+    server.fail("late", 403)
+    assert _failure(user(server.url, tmp_path), "late").reason == "auth"
+
+
+def test_the_index_that_a_package_must_come_from_is_named(server: IndexServer, tmp_path: Path) -> None:
+    with IndexServer() as gated:
+        index = NamedIndex(name="cu130", url=gated.url, packages=("late",))
+        failure = _failure(user(server.url, tmp_path), "late", indexes=(index,))
+    assert failure.reason == "index"
+    assert "`cu130`" in failure.message
 
 
 def test_an_index_that_is_down_is_named_without_credentials(tmp_path: Path) -> None:

@@ -91,6 +91,16 @@ def test_the_files_of_both_tools_are_found(tmp_path: Path) -> None:
     assert set(dict(found.variables)) == {"HOME", "PATH"}
 
 
+def test_relative_places_are_those_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    environ = {"UV_INDEX": "own=./simple", "UV_CACHE_DIR": "cache", "NETRC": "/abs", "PIP_CONFIG_FILE": "/dev/null"}
+    found = read_user_indexes(environ, tmp_path)
+    assert [index.url for index in found.indexes] == [(tmp_path / "simple").as_uri()]
+    assert dict(found.variables) == {"UV_CACHE_DIR": str(tmp_path / "cache"), "NETRC": "/abs"}
+    assert not found.offline
+    assert read_user_indexes({**environ, "UV_OFFLINE": "true"}, tmp_path).offline
+
+
 def test_credentials_are_used_but_never_shown() -> None:
     index = UserIndex(name="in-house", url="https://h/simple")
     other = UserIndex(url="https://anna:pw1@g/simple")

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -139,6 +140,39 @@ def test_what_the_user_tells_uv_changes_nothing_but_indexes(server: IndexServer,
     second = close(read_user_indexes({**plain, **loud}, home), "engine", "late")
     assert first.packages == second.packages
     assert versions(first)["late"] == "1.0"
+
+
+def test_a_project_above_the_temporary_folder_changes_nothing(
+    server: IndexServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    above = tmp_path / "above"
+    above.mkdir()
+    (above / "pyproject.toml").write_text(
+        '[project]\nname = "root"\nversion = "0"\n[tool.uv]\nexclude-newer = "2001-01-01"\n'
+        'override-dependencies = ["kernel==7"]\nconstraint-dependencies = ["kernel==7"]\n'
+        '[tool.uv.workspace]\nmembers = ["*"]\n[tool.uv.sources]\nengine = { path = "./nothing" }\n'
+    )
+    (above / "uv.toml").write_text('exclude-newer = "2001-01-01"\n')
+    monkeypatch.setattr(tempfile, "tempdir", str(above))
+    assert versions(close(user(server.url, tmp_path), "engine")) == {"engine": "1.0", "kernel": "1.0"}
+
+
+def test_a_wheel_file_is_locked_by_its_address(server: IndexServer, tmp_path: Path) -> None:
+    made = make_wheel("own", "1.0+local", requires=("engine",))
+    file = folder_of([made], tmp_path / "wheels") / made.filename
+    closure = close(user(server.url, tmp_path), f"own @ {file.as_uri()}")
+    own = closure.packages[-1]
+    assert (own.name, own.version, own.index) == ("own", "1.0+local", "direct")
+    assert (own.wheel.filename, own.wheel.sha256) == (made.filename, made.sha256)
+    assert own.wheel.url == file.as_uri()
+
+
+def test_a_user_who_forbids_the_network_is_obeyed(server: IndexServer, tmp_path: Path) -> None:
+    environ = {"PATH": os.environ["PATH"], "UV_CACHE_DIR": str(tmp_path / "cache"), "UV_DEFAULT_INDEX": server.url}
+    with pytest.raises(ClosureFailure) as caught:
+        close(read_user_indexes({**environ, "UV_OFFLINE": "1"}, tmp_path), "engine")
+    assert caught.value.reason == "offline"
+    assert server.requests == []
 
 
 def test_credentials_reach_the_index_and_nothing_else(tmp_path: Path) -> None:
