@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -162,7 +163,7 @@ def parse_document(document: Mapping[str, Any], *, name: str) -> Lock:
 
 def _check_seal(document: Mapping[str, Any], *, name: str) -> None:
     tool = document["tool"]["qresolve"]
-    hint = "qresolve lock --force"
+    hint = _lock_again(tool)
     if "seal" not in tool:
         raise Refuted(f"{name}: the seal is missing, so nothing in it can be trusted", hint=hint)
     if tool["seal"] == seal_of(document):
@@ -172,6 +173,16 @@ def _check_seal(document: Mapping[str, Any], *, name: str) -> None:
     changed = [key for key, digest in part_digests(document).items() if noted.get(key) != digest]
     what = ", ".join(changed) if changed else "something beside packages, formats, settings, target and data"
     raise Refuted(f"{name} was edited after it was written; cannot be trusted: {what}", hint=hint)
+
+
+def _lock_again(tool: Mapping[str, Any]) -> str:
+    """The command that would lock the same request, as far as the file still says which it was."""
+    try:
+        gpus = ",".join(str(gpu["name"]) for gpu in tool["target"]["gpus"])
+        formats = ",".join(str(selector) for selector in tool["requested"])
+    except (KeyError, TypeError):
+        gpus = formats = ""
+    return f"qresolve lock --gpu {shlex.quote(gpus or 'auto')} --formats {shlex.quote(formats or 'fp8')}"
 
 
 def _parse_lock(top: Table, table: Table) -> Lock:

@@ -215,6 +215,7 @@ def test_an_edit_is_noticed_and_named(edit: Callable[[dict[str, Any]], object], 
         parse_lock(tomli_w.dumps(document), name="pylock.toml")
     assert part in caught.value.message
     assert caught.value.exit_code == 6
+    assert caught.value.hint == "qresolve lock --gpu rtx5090 --formats mxfp4:dense"
 
 
 def test_reordered_keys_and_comments_are_no_edit() -> None:
