@@ -360,3 +360,44 @@ def test_mxfp4_experts_are_native_on_datacenter_blackwell_only() -> None:
         assert judged("mxfp4@w4a4:moe", sm).verdict == "native"
     for sm in (90, 120, 121):
         assert judged("mxfp4@w4a4:moe", sm, host=TOOLKIT).verdict == "weight-only"
+
+
+def test_gpt_oss_experts_are_weight_only_everywhere_and_need_a_named_backend_on_a_bare_sm100() -> None:
+    for sm, backend in ((80, "MARLIN"), (90, "TRITON"), (120, "MARLIN")):
+        found = judged("mxfp4@gpt-oss:moe", sm)
+        assert (found.verdict, name_of(found)) == ("weight-only", backend)
+    assert judged("mxfp4@gpt-oss:moe", 100).verdict == "broken"
+    assert judged("mxfp4@gpt-oss:moe", 100, host=TOOLKIT).verdict == "weight-only"
+    named: Mapping[str, Value] = {"config.kernel_config.moe_backend": "triton"}
+    assert judged("mxfp4@gpt-oss:moe", 100, assumed=named).verdict == "weight-only"
+
+
+def test_variables_choose_the_activations_of_gpt_oss_experts() -> None:
+    def asked(sm: int, name: str, value: Value) -> tuple[str, str | None]:
+        found = judged("mxfp4@gpt-oss:moe", sm, host=TOOLKIT, assumed={f"env.{name}": value})
+        return found.verdict, name_of(found)
+
+    name = "VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8_CUTLASS"
+    assert asked(120, name, True) == ("mixed", "FLASHINFER_CUTLASS_MXFP4_MXFP8")
+    assert asked(90, name, True) == ("unsupported", None)
+    assert asked(90, "VLLM_USE_FLASHINFER_MOE_MXFP4_BF16", "1") == ("weight-only", "FLASHINFER_CUTLASS_MXFP4_BF16")
+    assert asked(100, "VLLM_USE_FLASHINFER_MOE_MXFP4_BF16", "0") == ("weight-only", "TRITON")
+    assert asked(120, "VLLM_USE_FLASHINFER_MOE_MXFP4_BF16", "1") == ("unsupported", None)
+
+
+def test_an_fp8_cache_is_native_on_hopper_and_by_tensorrt_llms_kernels() -> None:
+    found = judged("fp8@e4m3:kv", 90)
+    assert (found.verdict, name_of(found)) == ("native", "FLASH_ATTN")
+    assert judged("fp8@e4m3:kv", 100).gate == "flashinfer-builds"
+    assert judged("fp8@e4m3:kv", 100, host=TOOLKIT).verdict == "native"
+    refused: Mapping[str, Value] = {"config.attention_config.use_trtllm_attention": "false"}
+    assert judged("fp8@e4m3:kv", 100, host=TOOLKIT, assumed=refused).verdict == "unknown"
+    for sm in (80, 89, 120, 121):
+        assert judged("fp8@e4m3:kv", sm, host=TOOLKIT).verdict == "storage-only"
+
+
+def test_an_nvfp4_cache_is_native_on_datacenter_blackwell_only() -> None:
+    assert judged("nvfp4@nvfp4:kv", 100, host=TOOLKIT).verdict == "native"
+    for sm in (89, 90):
+        assert judged("nvfp4@nvfp4:kv", sm, host=TOOLKIT).verdict == "broken"
+    assert judged("nvfp4@nvfp4:kv", 120, host=TOOLKIT).verdict == "unknown"
