@@ -59,12 +59,15 @@ class Setting:
             DataInvalid: unknown keys or a value of another type.
 
         """
-        if set(values) - {"path", "env", "value", "unset"}:
+        if set(values) not in ({"path", "value"}, {"env", "value"}, {"env", "unset"}):
             raise DataInvalid(f"not a setting: {dict(values)!r}")
-        value = values.get("value")
-        if value is not None and not isinstance(value, str | int | bool):
+        path, env, value = values.get("path"), values.get("env"), values.get("value")
+        # A variable is only removed where that is said: a value that went missing must not unset it.
+        if values.get("unset", True) is not True or not isinstance(path if env is None else env, str):
+            raise DataInvalid(f"not a setting: {dict(values)!r}")
+        if "value" in values and not isinstance(value, str | int | bool):
             raise DataInvalid(f"a setting's value is text, a number or true/false, not {value!r}")
-        return cls(path=values.get("path"), env=values.get("env"), value=value)
+        return cls(path=path, env=env, value=value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,13 +82,13 @@ def merge_settings(
     groups: Iterable[Iterable[Setting]],
 ) -> tuple[tuple[Setting, ...], tuple[SettingConflict, ...]]:
     """All settings of all groups, sorted, each once; and the keys for which two values were asked."""
-    by_key: dict[str, dict[Value, Setting]] = {}
+    by_key: dict[str, dict[tuple[type, Value], Setting]] = {}
     for group in groups:
         for setting in group:
-            by_key.setdefault(setting.key, {})[setting.value] = setting
+            by_key.setdefault(setting.key, {})[type(setting.value), setting.value] = setting  # True is not 1
     merged = [next(iter(found.values())) for found in by_key.values() if len(found) == 1]
     conflicts = [
-        SettingConflict(key=key, values=tuple(sorted(found, key=str)))
+        SettingConflict(key=key, values=tuple(sorted((value for _, value in found), key=str)))
         for key, found in sorted(by_key.items())
         if len(found) > 1
     ]
