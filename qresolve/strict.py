@@ -69,6 +69,7 @@ class Table:
 
     def optional_text(self, key: str) -> str | None:
         """A string, or None where the key is absent."""
+        self._asked.add(key)
         return self.text(key) if key in self._values else None
 
     def whole(self, key: str, default: int | None = None) -> int:
