@@ -48,6 +48,7 @@ KINDS: tuple[FactKind, ...] = tuple(
         },
         {"key": "package.*", "type": "version", "scope": Scope.ENVIRONMENT, "may_be_absent": True},
         {"key": "host.tool", "type": "version", "scope": Scope.HOST, "may_be_absent": True},
+        {"key": "host.nvcc", "type": "version", "scope": Scope.HOST, "may_be_absent": True},
         {"key": "env.STRICT", "type": "bool", "scope": Scope.HOST, "default": False, "fix": "0"},
         {"key": "env.DISABLED", "type": "set", "scope": Scope.HOST, "default": frozenset(), "fix": ""},
     )
