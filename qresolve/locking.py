@@ -121,7 +121,7 @@ def make_lock(question: Question, request: LockRequest, edges: Edges, cuda_relea
             for package in closure.packages
         )
         lock = _lock_of(question, request, found, packages_with_reasons, cuda_releases)
-        notes = (*skipped, *_notes(question, request, found.engine, edges))
+        notes = (*skipped, *closure.notes, *_notes(question, request, found.engine, edges))
         return Locked(lock=lock, answer=found, ledger=ledger, notes=notes)
     raise NoResolution("the core and the closure do not come to a fixpoint")
 

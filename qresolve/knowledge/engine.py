@@ -37,7 +37,7 @@ from qresolve.knowledge.records import (
 from qresolve.strict import Table, read_toml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from datetime import date
 
     from qresolve.facts import FactKind, FactType
@@ -96,10 +96,18 @@ def pick_release(name: str, releases: tuple[Release, ...], version: str | None) 
     )
 
 
+def applying(table: Table, key: str, release: str) -> Iterator[Table]:
+    """The entries of an array that hold for a release: those without ``releases``, or whose range contains it."""
+    for entry in table.tables(key):
+        if "releases" not in entry or read_specifier(entry, "releases").contains(release, prereleases=True):
+            yield entry
+
+
 class _Reader:
     """State of one reading: the vocabulary's types, conditions, and the digests of the records read."""
 
-    def __init__(self, kinds: Iterable[FactKind]) -> None:
+    def __init__(self, kinds: Iterable[FactKind], release: str) -> None:
+        self.release = release
         self.vocabulary = read_vocabulary(kinds)
         self.expressions = ExpressionReader(self._type_of)
         self.digests: dict[str, str] = {}
@@ -117,13 +125,13 @@ class _Reader:
             raise table.fail("id", f"the {kind} `{identifier}` is declared twice")
         self.digests[key] = digest_of(table._values)  # noqa: SLF001 - the record's raw text
 
-    def file(self, table: Table, release: str) -> None:
+    def file(self, table: Table) -> None:
         """Declare the conditions of one file and keep its ladders and routes for the second pass."""
         checked = table.day("checked")
         table.text("read-from")
-        if "releases" in table and not read_specifier(table, "releases").contains(release, prereleases=True):
+        if "releases" in table and not read_specifier(table, "releases").contains(self.release, prereleases=True):
             return
-        for entry in table.tables("condition"):
+        for entry in applying(table, "condition", self.release):
             identifier = entry.text("id")
             self.note("condition", identifier, entry)
             self.expressions.declare(identifier, entry)
@@ -131,13 +139,13 @@ class _Reader:
 
     def finish(self) -> None:
         for table, checked in self.pending:
-            for entry in table.tables("condition"):
+            for entry in applying(table, "condition", self.release):
                 entry.text("id")
                 entry.raw("when")
                 read_source(entry, checked=checked)
                 entry.optional_text("say")
                 entry.done()
-            for entry in table.tables("route"):
+            for entry in applying(table, "route", self.release):
                 route = self.route(entry, checked)
                 self.note("route", route.id, entry)
                 self.routes[route.id] = route
@@ -145,7 +153,7 @@ class _Reader:
             table.done()
         self.expressions.finish()
         for table, checked in self.pending:
-            for entry in table.tables("ladder"):
+            for entry in applying(table, "ladder", self.release):
                 ladder = self.ladder(entry, checked)
                 self.note("ladder", ladder.id, entry)
                 for served in ladder.serves:
@@ -291,26 +299,24 @@ def load_engine(name: str, version: str | None = None) -> Engine:
     checked = table.day("checked")
     table.text("read-from")
     kinds = tuple(read_fact_kinds(table))
-    reader = _Reader(kinds)
-    releases = []
-    for entry in table.tables("release"):
-        release = read_release(entry, checked=checked)
-        reader.note("release", f"{name}=={release.version}", entry)
-        releases.append(release)
+    tables = {entry.text("version"): entry for entry in table.tables("release")}
+    releases = [read_release(entry, checked=checked) for entry in tables.values()]
     ordered = tuple(sorted(releases, key=lambda item: Version(item.version), reverse=True))
     if not ordered:
         raise table.fail("release", "an engine has at least one release")
     release = pick_release(name, ordered, version)
+    reader = _Reader(kinds, release.version)
+    reader.note("release", f"{name}=={release.version}", tables[release.version])
     for kind in kinds:
         reader.digests[f"fact:{kind.key}"] = digest_of(repr(kind))
     folder = data_folder("constraints")
     for library in constraint_files(folder / "libraries"):
-        reader.file(read_toml(library, name=f"constraints/libraries/{library.name}"), release.version)
+        reader.file(read_toml(library, name=f"constraints/libraries/{library.name}"))
     for path in constraint_files(folder / "engines" / name / "ladders"):
-        reader.file(read_toml(path, name=f"constraints/engines/{name}/ladders/{path.name}"), release.version)
+        reader.file(read_toml(path, name=f"constraints/engines/{name}/ladders/{path.name}"))
     reader.finish()
     provisions, claims = [], []
-    for entry in table.tables("provision"):
+    for entry in applying(table, "provision", release.version):
         provisions.append(
             Provision(
                 fact=entry.text("fact"),
@@ -320,7 +326,7 @@ def load_engine(name: str, version: str | None = None) -> Engine:
             )
         )
         entry.done()
-    for entry in table.tables("claim"):
+    for entry in applying(table, "claim", release.version):
         claims.append(
             Claim(
                 id=entry.text("id"),
@@ -333,7 +339,7 @@ def load_engine(name: str, version: str | None = None) -> Engine:
         )
         entry.done()
     unserved = {}
-    for entry in table.tables("unserved"):
+    for entry in applying(table, "unserved", release.version):
         unserved[entry.text("format")] = entry.text("why")
         entry.done()
     engine = Engine(
