@@ -6,21 +6,24 @@ the index has. So everything here can be tested without a network.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
 from qresolve.classes import CLASSES
+from qresolve.closure.lockstep import read_lockstep_rules
 from qresolve.closure.request import Closure, ClosureRequest
 from qresolve.errors import LowerClass, NoResolution, QResolveError, Refuted, Unproved
 from qresolve.gates import leaves
 from qresolve.judging import Answer, Question, answer, answer_for
+from qresolve.knowledge.load import digest_of
 from qresolve.ledger import ClosureFailed, Ledger
 from qresolve.lock.model import GatedBecause, Lock, LockedFormat, LockedPackage, LockedTarget
 from qresolve.report.lock_text import refusal
 from qresolve.resolution import Impossible, Resolution, solve
 from qresolve.target.drivers import describe_answer, driver_floor, driver_supports, parse_driver
+from qresolve.wheels.index import cuda_toolkit_pins
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,6 +123,8 @@ def make_lock(question: Question, request: LockRequest, edges: Edges, cuda_relea
             _with_reason(package, found.engine, solved, edges) if package.name in engine.gated else package
             for package in closure.packages
         )
+        records = {**found.records, **lockstep_records(closure.toolkit)}
+        found = replace(found, records=dict(sorted(records.items())))
         lock = _lock_of(question, request, found, packages_with_reasons, cuda_releases)
         notes = (*skipped, *closure.notes, *_notes(question, request, found.engine, edges))
         return Locked(lock=lock, answer=found, ledger=ledger, notes=notes)
@@ -189,6 +194,17 @@ def closure_request(question: Question, request: LockRequest, engine: Engine, so
     )
 
 
+def lockstep_records(toolkit: str | None) -> dict[str, str]:
+    """Digests of the records that held the CUDA parts together: the rules, and the parts of the toolkit release."""
+    if toolkit is None:
+        return {}
+    records = {"lockstep:rules": digest_of(repr(read_lockstep_rules()))}
+    pins = cuda_toolkit_pins(toolkit)
+    if pins is not None:
+        records[f"toolkit:{toolkit}"] = digest_of(dict(pins))
+    return records
+
+
 def _notes(question: Question, request: LockRequest, engine: Engine, edges: Edges) -> tuple[str, ...]:
     if question.engine_version is not None or request.offline:
         return ()
@@ -254,8 +270,6 @@ def _locked_format(row: RowView) -> LockedFormat:
 
 
 def _with_reason(package: LockedPackage, engine: Engine, solved: Resolution, edges: Edges) -> LockedPackage:
-    from dataclasses import replace  # noqa: PLC0415 - beside its only use
-
     routes: set[str] = set()
     gates: set[str] = set()
     fact = f"package.{package.name}"

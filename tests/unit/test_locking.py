@@ -174,3 +174,13 @@ def test_settings_hold_for_every_gpu_of_a_fleet() -> None:
     lock = make_lock(_question("sm120,sm100", "nvfp4"), LockRequest(requested=()), _edges(), read_cuda_releases()).lock
     assert {row.arch for row in lock.formats} == {"sm100", "sm120"}
     assert Setting(path="kernel_config.linear_backend_per_quant.nvfp4_w4a4", value="cutlass") in lock.settings
+
+
+def test_the_records_that_held_the_cuda_parts_together_are_in_the_digest() -> None:
+    def close(request: ClosureRequest) -> Closure:
+        return Closure(packages=_closed(request).packages, toolkit="13.0.3")
+
+    held = make_lock(_question("sm120", "nvfp4"), LockRequest(requested=()), _edges(close), read_cuda_releases()).lock
+    free = make_lock(_question("sm120", "nvfp4"), LockRequest(requested=()), _edges(), read_cuda_releases()).lock
+    assert {"lockstep:rules", "toolkit:13.0.3"} == {key for key, _ in held.data} - {key for key, _ in free.data}
+    assert held.data_digest != free.data_digest
