@@ -42,7 +42,7 @@ EVERY_VALUE: Mapping[str, tuple[Value, ...]] = {
     "tool": (ABSENT, "0.1", "12.8", "12.8.5", "12.9", "12.9.1", "13.0", "13.0.post1", "13.0.post2", "14"),
     "cuda": ("0.1", "12.8", "12.8.5", "12.9", "12.9.1", "13.0", "13.0.post1", "13.0.post2", "14"),
     "ninja": (True, False),
-    "width": tuple(range(140)),
+    "width": tuple(range(200)),  # past the largest threshold by more than one common multiple (48)
     "dtype": ("bf16", "fp16", "other"),
     "disabled": tuple(frozenset(names) for names in (("A", "B"), ("A",), ("B",), ())),
     "home": ("<host>", "wheel"),
