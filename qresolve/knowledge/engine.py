@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
@@ -9,7 +10,7 @@ from packaging.version import InvalidVersion, Version
 from qresolve.classes import CLASSES
 from qresolve.data import data_folder
 from qresolve.errors import DataInvalid, NoResolution, UsageError
-from qresolve.gates import ALWAYS, All, AnyOf, Compare, Expression, ExpressionReader, Named, Not
+from qresolve.gates import ALWAYS, All, AnyOf, Compare, Expression, ExpressionReader, Named, Not, leaves
 from qresolve.knowledge.load import (
     constraint_files,
     digest_of,
@@ -307,8 +308,6 @@ def load_engine(name: str, version: str | None = None) -> Engine:
     release = pick_release(name, ordered, version)
     reader = _Reader(kinds, release.version)
     reader.note("release", f"{name}=={release.version}", tables[release.version])
-    for kind in kinds:
-        reader.digests[f"fact:{kind.key}"] = digest_of(repr(kind))
     folder = data_folder("constraints")
     for library in constraint_files(folder / "libraries"):
         reader.file(read_toml(library, name=f"constraints/libraries/{library.name}"))
@@ -390,4 +389,14 @@ def records_of_ladder(engine: Engine, ladder: Ladder) -> dict[str, str]:
     missing = keys - set(engine.digests)
     if missing:
         raise DataInvalid(f"no digest of {', '.join(sorted(missing))}")
-    return {key: engine.digests[key] for key in sorted(keys)}
+    facts = {leaf.fact for expression in expressions for leaf in leaves(expression)}
+    facts |= {explicit.fact for explicit in ladder.explicit} | ({ladder.disabled_by} if ladder.disabled_by else set())
+    digests = {key: engine.digests[key] for key in keys}
+    digests |= {f"fact:{kind.key}": digest_of_kind(kind) for kind in (engine.vocabulary[fact] for fact in facts)}
+    return dict(sorted(digests.items()))
+
+
+def digest_of_kind(kind: FactKind) -> str:
+    """The digest of a word of the vocabulary; sets in a fixed order, so that the hash seed does not count."""
+    values = {field.name: getattr(kind, field.name) for field in fields(kind)}
+    return digest_of({key: sorted(value) if isinstance(value, frozenset) else value for key, value in values.items()})
