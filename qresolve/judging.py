@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from qresolve.classes import at_least_as_good
 from qresolve.explain import Remedy, RowView, unserved, view
-from qresolve.knowledge.engine import engine_names, load_engine, read_releases, records_of_ladder
+from qresolve.knowledge.digests import records_of_ladder
+from qresolve.knowledge.engine import engine_names, load_engine, read_releases
 from qresolve.knowledge.load import digest_of, read_formats, read_workload
 from qresolve.ledger import Ledger
 from qresolve.measured import images_for, row_for
