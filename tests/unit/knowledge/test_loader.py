@@ -11,7 +11,8 @@ from qresolve.data import data_folder
 from qresolve.errors import DataInvalid, NoResolution, UsageError
 from qresolve.knowledge import engine as engine_module
 from qresolve.knowledge import load as load_module
-from qresolve.knowledge.engine import engine_names, load_engine, records_of_ladder
+from qresolve.knowledge.digests import records_of_ladder
+from qresolve.knowledge.engine import engine_names, load_engine
 from qresolve.knowledge.load import read_formats, read_workload
 
 if TYPE_CHECKING:
