@@ -40,8 +40,10 @@ def _table_row(row: RowView) -> tuple[str, ...]:
     if row.holds:
         kept = "lock it; the settings below keep it so on any host" if row.settings else "lock it"
         todo = kept if row.auto.loudness == "none" else "lock it; it needs the settings below"
-    elif row.remedy:
+    elif any("--allow" in (remedy.run or "") for remedy in row.remedy):
         todo = "accept it or use another format, see below"
+    elif row.remedy:
+        todo = "see below"
     else:
         todo = row.why or "nothing is known to help"
     auto = row.auto.verdict + (f", {row.auto.loudness}" if row.auto.loudness != "none" else "")

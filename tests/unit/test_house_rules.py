@@ -89,8 +89,7 @@ VERSIONS_ALLOWED = {
     "qresolve.closure.request": {"3.12", "2.35"},  # what a caller that names no target gets
     "qresolve.target.platforms": {"3.12"},  # an example in a hint
 }
-# It runs in the target's interpreter, which may be older than ours.
-WITHOUT_POSTPONED_ANNOTATIONS = {"qresolve", "qresolve.install.describe_interpreter"}
+WITHOUT_POSTPONED_ANNOTATIONS = {"qresolve"}
 
 
 def tree(name: str) -> ast.Module:
@@ -115,6 +114,11 @@ def imported(name: str) -> set[str]:
     return found
 
 
+def runs_inside(name: str) -> bool:
+    """Whether the file is a script that runs in the target's interpreter, and that nothing here imports."""
+    return ".inside." in name or name == "qresolve.install.describe_interpreter"
+
+
 def is_edge(name: str) -> bool:
     return any(name == edge or name.startswith(f"{edge}.") for edge in EDGE)
 
@@ -124,12 +128,12 @@ def test_no_module_is_long(name: str) -> None:
     assert len(FILES[name].read_text(encoding="utf-8").splitlines()) <= MOST_LINES
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if not is_edge(name)])
+@pytest.mark.parametrize("name", [name for name in FILES if not is_edge(name) and not runs_inside(name)])
 def test_pure_modules_reach_nothing(name: str) -> None:
     assert not imported(name) & IMPURE
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", [name for name in FILES if not runs_inside(name)])
 def test_no_module_imports_an_engine(name: str) -> None:
     assert not imported(name) & ENGINES - MAY_ASK_THE_DRIVER.get(name, set())
 
@@ -139,7 +143,7 @@ def test_every_module_has_a_docstring_and_postponed_annotations(name: str) -> No
     module = tree(name)
     assert ast.get_docstring(module)
     body = [node for node in module.body if not isinstance(node, ast.Expr)]
-    if body and name not in WITHOUT_POSTPONED_ANNOTATIONS:
+    if body and name not in WITHOUT_POSTPONED_ANNOTATIONS and not runs_inside(name):
         first = body[0]
         assert isinstance(first, ast.ImportFrom)
         assert first.module == "__future__"
@@ -241,8 +245,16 @@ def loaded_by(code: str) -> set[str]:
     return {name.partition(".")[0] for name in done.stdout.splitlines()[-1].split()}
 
 
+def test_scripts_that_run_inside_another_interpreter_are_imported_by_nothing() -> None:
+    for name in FILES:
+        for node in ast.walk(tree(name)):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                assert not any(runs_inside(f"{node.module}.{alias.name}") for alias in node.names) or runs_inside(name)
+                assert not runs_inside(node.module) or runs_inside(name)
+
+
 def test_importing_everything_imports_no_engine() -> None:
-    names = [name for name in FILES if not name.endswith("__main__") and "describe_interpreter" not in name]
+    names = [name for name in FILES if not name.endswith("__main__") and not runs_inside(name)]
     loaded = loaded_by("\n".join(f"import {name}" for name in names))
     assert "qresolve" in loaded
     assert not loaded & ENGINES

@@ -404,3 +404,33 @@ def test_the_hash_seed_changes_nothing(explain: Callable[..., Ran], seed: str) -
     arguments = ("--gpu", "sm90,sm120", "--formats", "nvfp4,mxfp4,mxfp8", "--json")
     done = process("explain", *arguments, environment={"PYTHONHASHSEED": seed})
     assert done.stdout.decode() == explain(*arguments).out
+
+
+# ---------------------------------------------------------------- formats that cannot be had together
+
+CLASHING = "fp8@channel-dynamic:moe,nvfp4@w4a4:moe"
+
+
+def test_formats_that_each_hold_alone_and_not_together_are_not_said_to_hold(explain: Callable[..., Ran]) -> None:
+    for one in CLASHING.split(","):
+        assert explain("--gpu", "sm120", "--formats", one).code == 0
+    ran = explain("--gpu", "sm120", "--formats", CLASHING, "--json")
+    assert ran.code != 0
+    assert [row["holds"] for row in asked(ran.json)].count(False) == 1
+    (row,) = (row for row in asked(ran.json) if not row["holds"])
+    alone = next(remedy for remedy in row["remedy"] if "an environment of its own" in remedy["say"])
+    assert explain(*shlex.split(alone["run"])[2:]).code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "todo"),
+    [
+        ("--gpu sm90 --formats mxfp4", "accept it or use another format"),
+        ("--gpu sm120 --formats w4a8-fp8:moe", "see below"),
+        ("--gpu sm120 --formats nf4", "bitsandbytes left vLLM's core"),
+    ],
+)
+def test_what_to_do_is_what_can_be_done(explain: Callable[..., Ran], arguments: str, todo: str) -> None:
+    ran = explain(*arguments.split())
+    assert todo in " ".join(ran.out.split())
+    assert ("accept it" in ran.out) is (todo.startswith("accept it"))

@@ -189,3 +189,23 @@ def test_holding_beside_what_others_need() -> None:
 )
 def test_settings_of_variables(value: str, expected: Setting) -> None:
     assert settings_of((("env.A", value),)) == (expected,)
+
+
+def test_a_way_pins_what_would_change_it_beside_another_row() -> None:
+    built = engine([route("a", select=[Not(FAST)]), route("b", "mixed")], [ladder("f", ("a", "b"))])
+    context = (("config.mode", "fast"), ("package.extra", "1.0"))
+    found = list(ways(bench(built, "f"), (context,)))
+    native = [(way.assignment, way.pins) for way in found if way.outcome.verdict == "native"]
+    # As it is, with the mode kept; or in a mode of its own. The package is not looked at, so nobody keeps it out.
+    assert native == [((), (("config.mode", "plain"),)), ((("config.mode", "safe"),), ())]
+    # A pin is no deviation, so it becomes no setting.
+    assert found[0].settings == ()
+
+
+@given(engines(), st.sampled_from(["fast", "safe"]))
+def test_every_way_keeps_its_outcome_beside_a_context_or_excludes_it(built: Engine, mode: str) -> None:
+    laid_out = bench(built, "f")
+    context = (("config.mode", mode),)
+    for way in ways(laid_out, (context,)):
+        excluded = any(dict((*way.assignment, *way.pins)).get(key, value) != value for key, value in context)
+        assert excluded or holds_in(laid_out, way.assignment, context, way.outcome)
