@@ -144,6 +144,13 @@ def beside(asks: Iterable[Ask], book: FormatBook) -> tuple[Ask, ...]:
     )
 
 
+def all_asks(book: FormatBook) -> tuple[Ask, ...]:
+    """Every scheme of every format in every role, in data order."""
+    return tuple(
+        Ask(scheme=scheme, role=role) for item in book.formats for scheme in item.schemes for role in scheme.roles
+    )
+
+
 def parse_allow(texts: Iterable[str], book: FormatBook) -> tuple[Allowance, ...]:
     """``--allow mxfp4=mixed``: accepted lower classes.
 
