@@ -15,7 +15,7 @@ from qresolve.knowledge.digests import records_of_ladder
 from qresolve.knowledge.engine import engine_names, load_engine, read_releases
 from qresolve.knowledge.load import digest_of, read_formats, read_workload
 from qresolve.ledger import Ledger
-from qresolve.measured import images_for, row_for
+from qresolve.measured import images_for, row_for, toolchain_fact, toolchain_records
 from qresolve.request import (
     Allowance,
     Ask,
@@ -27,7 +27,7 @@ from qresolve.request import (
     wanted_class,
 )
 from qresolve.resolution import Core, Impossible, Resolution, Row, best_together, solve
-from qresolve.situation import Host, facts_of
+from qresolve.situation import Host, compares_of, facts_of
 from qresolve.ways import Assignment, Bench, Way, bench_of, host_variables, settings_of
 
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ class Question:
             architectures=self.architectures,
             assumed=self.assumed,
             packages=self.packages.get(release),
+            toolchain=toolchain_fact,
         )
         return bench_of(engine, ladder, table, self.assumed)
 
@@ -229,6 +230,9 @@ def _answer(question: Question, release: str, resolution: Resolution | None, cor
             continue
         if row.ask.asked:
             records |= records_of_ladder(engine, bench.ladder)
+            if any(item.fact.startswith("toolchain.triton.") for item in compares_of(engine, bench.ladder)):
+                triton = bench.table.get("package.triton").value
+                records |= toolchain_records(None if triton is None else str(triton))
         if row.key in chosen:
             way, beside_it = chosen[row.key]
         else:
@@ -281,7 +285,7 @@ def _with_remedies(question: Question, release: str, row: Row, found: RowView) -
         if next(alone.ways_of(release, row), None) is not None:
             remedies.append(
                 Remedy(
-                    say=f"beside the others it runs {found.verdict}; an environment of its own makes it {row.wanted}",
+                    say=f"beside the others it is {found.verdict}; an environment of its own makes it {row.wanted}",
                     run=f"qresolve lock {same} --formats {found.selector}",
                 )
             )

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from qresolve.facts import FactKind
     from qresolve.knowledge.records import Engine, Ladder, Scheme, Workload
 
+    Toolchain = Callable[[str, int, str | None], Fact]
+    """(``toolchain.`` fact, sm, version of the toolchain's package or absent) -> what it was seen to compile."""
+
     Images = Callable[[str, str, str], tuple[ImageArch, ...] | None]
     """(project, library stem, unit) -> measured images of the wheel for the target, None where not measured."""
 
@@ -90,6 +93,7 @@ def facts_of(
     architectures: Architectures,
     assumed: Mapping[str, Value],
     packages: Mapping[str, str] | None = None,
+    toolchain: Toolchain | None = None,
 ) -> FactTable:
     """The fact table of one row.
 
@@ -126,12 +130,18 @@ def facts_of(
             return Fact(value=version, source="release" if packages is None else "closure")
         if key.startswith("image."):
             return _image_fact(key, sm=sm, images=images, architectures=architectures, hypothetical=hypothetical)
+        if key.startswith("toolchain.") and toolchain is not None:
+            return toolchain(key, sm, _package_version(key.split(".")[1], pins, assumed))
         kind = engine.vocabulary.get(key)
         if kind is not None and kind.default is not None and kind.scope in {Scope.ENVIRONMENT, Scope.HOST}:
             return Fact(value=kind.default, source="default")
         return None
 
     return FactTable(vocabulary=engine.vocabulary, values=values, derive=derive)
+
+
+def _package_version(name: str, pins: Mapping[str, str], assumed: Mapping[str, Value]) -> str:
+    return str(assumed.get(f"package.{name}", pins.get(name, ABSENT)))
 
 
 def _image_fact(key: str, *, sm: int, images: Images, architectures: Architectures, hypothetical: bool) -> Fact:

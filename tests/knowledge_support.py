@@ -1,7 +1,7 @@
 """Fact tables for tests of the knowledge of an engine: one GPU, one scheme, what the test overrides.
 
 Everything that a release pins is there, everything else is absent, and every variable and key has its default.
-Images are assumed to load as SASS unless a test gives its own ``derive``.
+Images are assumed to load as SASS unless a test gives its own ``derive``; what Triton compiles is what was measured.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from qresolve.facts import ABSENT, Fact, FactTable, Value
 from qresolve.gates import Compare, leaves
 from qresolve.knowledge.engine import load_engine
 from qresolve.knowledge.load import read_formats, read_workload
+from qresolve.measured import toolchain_fact
 from qresolve.selector import Outcome, select
 
 if TYPE_CHECKING:
@@ -130,7 +131,14 @@ def table_for(
         key: Fact(value=value, source="the test", why_unknown="" if value is not None else "the test says so")
         for key, value in values.items()
     }
-    return FactTable(vocabulary=known.vocabulary, values=facts, derive=derive)
+    triton = values.get("package.triton", ABSENT)
+
+    def derive_all(key: str) -> Fact | None:
+        if key.startswith("toolchain."):
+            return toolchain_fact(key, sm, None if triton is None else str(triton))
+        return derive(key) if derive is not None else None
+
+    return FactTable(vocabulary=known.vocabulary, values=facts, derive=derive_all)
 
 
 def outcome(scheme_key: str, table: FactTable, *, name: str = "vllm") -> Outcome:
