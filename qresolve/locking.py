@@ -21,7 +21,7 @@ from qresolve.knowledge.load import digest_of
 from qresolve.ledger import ClosureFailed, Ledger
 from qresolve.lock.model import GatedBecause, Lock, LockedFormat, LockedPackage, LockedTarget
 from qresolve.report.lock_text import refusal
-from qresolve.resolution import Impossible, Resolution, solve
+from qresolve.resolution import Core, Impossible, Resolution, solve
 from qresolve.target.drivers import describe_answer, driver_floor, driver_supports, parse_driver
 from qresolve.wheels.index import cuda_toolkit_pins
 
@@ -81,7 +81,7 @@ def make_lock(question: Question, request: LockRequest, edges: Edges, cuda_relea
     for _ in range(MOST_CLOSURES):
         if not question.releases():
             raise failures[0]
-        solved = solve(question.core(ledger))
+        solved = solve_best(question, ledger)
         if isinstance(solved, Impossible):
             raise failures[0] if failures else _refused(question)
         engine = question.engine(solved.release)
@@ -103,7 +103,7 @@ def make_lock(question: Question, request: LockRequest, edges: Edges, cuda_relea
             # The closure's own versions decide now; the core is solved once more on them.
             question.packages[solved.release] = packages
             question.forget()
-            again = solve(question.core(ledger))
+            again = solve_best(question, ledger)
             if isinstance(again, Impossible):
                 raise _refused(question)
             if again.release != solved.release or _added(again) - _added(solved):
@@ -129,6 +129,21 @@ def make_lock(question: Question, request: LockRequest, edges: Edges, cuda_relea
         notes = (*skipped, *closure.notes, *_notes(question, request, found.engine, edges))
         return Locked(lock=lock, answer=found, ledger=ledger, notes=notes)
     raise NoResolution("the core and the closure do not come to a fixpoint")
+
+
+def solve_best(question: Question, ledger: Ledger) -> Resolution | Impossible:
+    """Solve with the classes that the schemes want; only where no release gives them, with what was allowed.
+
+    The class of each format comes before the newest release: an accepted lower class is no reason to take it from a
+    newer release where an older one has the wanted class.
+    """
+    core = question.core(ledger)
+    if question.allowances:
+        wanted = tuple(replace(row, wanted=row.ask.scheme.wants) for row in core.rows)
+        found = solve(Core(releases=core.releases, rows=wanted, bench=core.bench))
+        if isinstance(found, Resolution):
+            return found
+    return solve(core)
 
 
 def _added(solved: Resolution) -> set[str]:

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from itertools import combinations, product
 from typing import TYPE_CHECKING
 
-from qresolve.completions import TooManyCompletions, possible
+from qresolve.completions import Completion, TooManyCompletions, possible
 from qresolve.facts import ABSENT, UNSET, FactTable, Scope, Value
-from qresolve.selector import Outcome, select
+from qresolve.selector import UNKNOWN_CLASS, Outcome, select
 from qresolve.setting import Setting
 from qresolve.situation import compares_of, offered_backends, thresholds_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from qresolve.completions import Completion, Thresholds
+    from qresolve.completions import Thresholds
     from qresolve.knowledge.records import Engine, Ladder
 
 MOST_DEVIATIONS = 4
@@ -82,7 +82,11 @@ class Bench:
         """All outcomes of the selector under an assignment, over all values of what is not known."""
         if assignment not in self._seen:
             under = self.table.with_values(dict(assignment), "chosen") if assignment else self.table
-            self._seen[assignment] = self.outcomes_on(under)
+            try:
+                self._seen[assignment] = self.outcomes_on(under)
+            except TooManyCompletions as error:
+                lost = Outcome(verdict=UNKNOWN_CLASS, route=None, why=str(error))
+                self._seen[assignment] = (Completion(lost, (), ()),)
         return self._seen[assignment]
 
     def outcomes_on(self, table: FactTable) -> tuple[Completion[Outcome], ...]:

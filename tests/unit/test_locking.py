@@ -184,3 +184,17 @@ def test_the_records_that_held_the_cuda_parts_together_are_in_the_digest() -> No
     free = make_lock(_question("sm120", "nvfp4"), LockRequest(requested=()), _edges(), read_cuda_releases()).lock
     assert {"lockstep:rules", "toolkit:13.0.3"} == {key for key, _ in held.data} - {key for key, _ in free.data}
     assert held.data_digest != free.data_digest
+
+
+def test_an_accepted_lower_class_is_no_reason_for_a_newer_release() -> None:
+    """Block FP8 on sm89 is native in the newest release by a setting; accepting less must not change the lock."""
+    strict = make_lock(_question("sm89", "fp8-block"), LockRequest(requested=()), _edges(), read_cuda_releases()).lock
+    lax = make_lock(
+        _question("sm89", "fp8-block", allow="fp8-block=weight-only"),
+        LockRequest(requested=()),
+        _edges(),
+        read_cuda_releases(),
+    ).lock
+    assert [row.verdict for row in strict.formats] == ["native"]
+    assert lax.formats[0].verdict == "native"
+    assert (lax.engine_version, lax.settings) == (strict.engine_version, strict.settings)
