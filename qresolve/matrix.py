@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from qresolve.arch import Architectures
     from qresolve.knowledge.records import Engine, Workload
     from qresolve.request import Ask
-    from qresolve.situation import Images
+    from qresolve.situation import Images, Toolchain
     from qresolve.ways import Bench, Way
 
 
@@ -90,12 +90,13 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grounds:
-    """What every cell is judged on: the records, the workload, and the measured images by CPU machine."""
+    """What every cell is judged on: the records, the workload, what was measured in wheels and of toolchains."""
 
     engine: Engine
     workload: Workload
     architectures: Architectures
     images: Mapping[str, Images]
+    toolchain: Toolchain | None
     assumed: Mapping[str, Value]
 
 
@@ -245,6 +246,7 @@ def _bench(grounds: Grounds, ask: Ask, column: Column, position: tuple[Option, .
         architectures=grounds.architectures,
         assumed=assumed,
         packages=packages,
+        toolchain=grounds.toolchain,
     )
     return bench_of(engine, ladder, table, assumed)
 

@@ -60,7 +60,7 @@ def build(arguments: argparse.Namespace, *, every: bool) -> tuple[Matrix, int]:
     from qresolve.knowledge.engine import load_engine  # noqa: PLC0415
     from qresolve.knowledge.load import read_formats, read_workload  # noqa: PLC0415
     from qresolve.matrix import Grounds, axes_of, build_matrix  # noqa: PLC0415
-    from qresolve.measured import images_for  # noqa: PLC0415
+    from qresolve.measured import images_for, toolchain_fact  # noqa: PLC0415
     from qresolve.request import all_asks, parse_assumptions, parse_engine, parse_formats  # noqa: PLC0415
     from qresolve.target.target import read_target_data  # noqa: PLC0415
 
@@ -78,6 +78,7 @@ def build(arguments: argparse.Namespace, *, every: bool) -> tuple[Matrix, int]:
             machine: images_for(engine.distribution, engine.release.version, machine)
             for machine in {column.machine for column in columns}
         },
+        toolchain=toolchain_fact,
         assumed=parse_assumptions(arguments.assume, engine.vocabulary),
     )
     axes = axes_of(engine, tuple(arguments.added) + tuple(arguments.without), tuple(arguments.build_cuda))
