@@ -84,7 +84,7 @@ def exception(name: str, picked: str, sm: int) -> tuple[str, str | None, str] | 
     if name in {"kv_fp8", "kv_fp8_e5m2"} and picked == "FLASHINFER" and sm not in {90, 100, 103}:
         return "storage-only", None, "flashinfer.py get_q_data_type: the queries keep the model's dtype here"
     if name == "kv_fp8" and picked == "TRITON_ATTN" and sm == 110:
-        return "unknown", None, "tiles of 16 or 32 rows: what Triton emits for fp8 was not measured on sm110"
+        return "storage-only", None, "constraints/measured/triton.json: tiles of 16 rows become HMMA on sm110"
     return None
 
 
