@@ -13,7 +13,7 @@ from qresolve.classes import CLASSES
 from qresolve.facts import ABSENT, Value
 from qresolve.knowledge.engine import load_engine, read_releases
 from qresolve.knowledge.load import read_formats, read_workload
-from qresolve.measured import images_for, row_for
+from qresolve.measured import images_for, row_for, toolchain_fact
 from qresolve.setting import Setting
 from qresolve.situation import Host, facts_of
 from qresolve.ways import bench_of, ways
@@ -58,6 +58,7 @@ def bench(key: str, sm: int, *, host: Host, machine: str, assumed: Mapping[str, 
         images=images_for(known.distribution, RELEASE, machine),
         architectures=read_architectures(),
         assumed=assumed,
+        toolchain=toolchain_fact,
     )
     return bench_of(known, known.ladders[key], table, assumed)
 
