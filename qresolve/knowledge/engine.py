@@ -11,8 +11,8 @@ from qresolve.data import data_folder
 from qresolve.errors import NoResolution, UsageError
 from qresolve.gates import ALWAYS, ExpressionReader
 from qresolve.knowledge.load import (
-    constraint_files,
     digest_of,
+    read_applying_files,
     read_fact_kinds,
     read_release,
     read_source,
@@ -308,10 +308,11 @@ def load_engine(name: str, version: str | None = None) -> Engine:
     reader = _Reader(kinds, release.version)
     reader.note("release", f"{name}=={release.version}", tables[release.version])
     folder = data_folder("constraints")
-    for library in constraint_files(folder / "libraries"):
-        reader.file(read_toml(library, name=f"constraints/libraries/{library.name}"))
-    for path in constraint_files(folder / "engines" / name / "ladders"):
-        reader.file(read_toml(path, name=f"constraints/engines/{name}/ladders/{path.name}"))
+    for library in read_applying_files(folder / "libraries", release.version, name="constraints/libraries"):
+        reader.file(library)
+    ladders = f"constraints/engines/{name}/ladders"
+    for path in read_applying_files(folder / "engines" / name / "ladders", release.version, name=ladders):
+        reader.file(path)
     reader.finish()
     provisions, claims = [], []
     for entry in applying(table, "provision", release.version):

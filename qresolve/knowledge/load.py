@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -14,7 +15,7 @@ from packaging.version import InvalidVersion, Version
 
 from qresolve.classes import CLASSES
 from qresolve.data import data_folder
-from qresolve.errors import UsageError
+from qresolve.errors import DataInvalid, UsageError
 from qresolve.facts import FACT_TYPES, FactKind, Scope, Value, Vocabulary
 from qresolve.knowledge.records import ROLES, Format, FormatBook, Release, Scheme, Source, Workload
 from qresolve.strict import Table, read_toml
@@ -230,6 +231,24 @@ def read_release(table: Table, *, checked: date) -> Release:
     )
     table.done()
     return release
+
+
+def read_applying_files(folder: Path, release: str, *, name: str) -> Iterable[Table]:
+    """The TOML files of a folder whose head says no other release range, by name.
+
+    Only the head is read first: most files of an engine are about other releases, and parsing them all is what
+    would make a question slow.
+    """
+    for path in constraint_files(folder):
+        head = path.read_text(encoding="utf-8").partition("\n[")[0]
+        found = re.search(r'^releases = "([^"]*)"', head, re.MULTILINE)
+        if found is not None:
+            try:
+                if not SpecifierSet(found[1]).contains(release, prereleases=True):
+                    continue
+            except InvalidSpecifier as error:
+                raise DataInvalid.at(f"{name}/{path.name}", "releases", f"not a version specifier: {error}") from error
+        yield read_toml(path, name=f"{name}/{path.name}")
 
 
 def constraint_files(folder: Path) -> tuple[Path, ...]:
