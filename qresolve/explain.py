@@ -90,6 +90,8 @@ class RowView:
     routes: tuple[RouteView, ...]
     remedy: tuple[Remedy, ...]
     claims: tuple[Claim, ...]
+    layers: tuple[str, ...] = ()
+    """What each group of layers comes to, where those of a model differ; the row is then the worst of them."""
 
     @property
     def selector(self) -> str:
@@ -118,6 +120,13 @@ def unserved(row: Row, why: str) -> RowView:
         remedy=(),
         claims=(),
     )
+
+
+def not_known(row: Row, why: str) -> RowView:
+    """The view of a row that the records do not speak of."""
+    found = unserved(row, why)
+    auto = replace(found.auto, verdict="unknown", loudness="silent")
+    return replace(found, verdict="unknown", possible=("unknown",), auto=auto)
 
 
 def view(

@@ -6,16 +6,20 @@ The only place that knows how the pure stages hang together for one question; it
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from qresolve.classes import at_least_as_good
-from qresolve.explain import Remedy, RowView, unserved, view
+from qresolve.explain import Remedy, RowView, not_known, unserved, view
 from qresolve.knowledge.digests import records_of_ladder
 from qresolve.knowledge.engine import engine_names, load_engine, read_releases
 from qresolve.knowledge.load import digest_of, read_formats, read_workload
 from qresolve.ledger import Ledger
 from qresolve.measured import images_for, row_for, toolchain_fact, toolchain_records
+from qresolve.model.asking import asks_of, one_a_row
+from qresolve.model.model import check_ranks, workload_of
+from qresolve.model.parse import parse_model
+from qresolve.model.records import read_checkpoint_book
 from qresolve.request import (
     Allowance,
     Ask,
@@ -35,7 +39,9 @@ if TYPE_CHECKING:
 
     from qresolve.arch import Architectures
     from qresolve.facts import Value
-    from qresolve.knowledge.records import Engine, FormatBook, Workload
+    from qresolve.knowledge.records import Engine, FormatBook, Scheme, Workload
+    from qresolve.model.model import Model
+    from qresolve.model.read import Checkpoint
     from qresolve.setting import Setting
     from qresolve.target.target import Target
 
@@ -53,8 +59,12 @@ class Question:
     engine_version: str | None
     workload: Workload
     workload_digest: str
+    reference: Workload
     assumed: Mapping[str, Value]
     host: Host
+    model: Model | None = None
+    tp: int | None = None
+    ep: int | None = None
     packages: dict[str, Mapping[str, str]] = field(default_factory=dict)
     excluded: set[str] = field(default_factory=set)
     _engines: dict[str, Engine] = field(default_factory=dict)
@@ -73,12 +83,29 @@ class Question:
         return tuple(item.version for item in read_releases(self.engine_name) if item.version not in self.excluded)
 
     def rows(self, asks: Sequence[Ask] | None = None) -> tuple[Row, ...]:
-        """One row for each ask and each arch of the target."""
+        """One row for each ask and each arch of the target; of a model, one for each shape of its layers."""
         chosen = self.asks if asks is None else asks
         return tuple(
-            Row(ask=ask, arch=f"sm{sm}", sm=sm, wanted=wanted_class(ask, self.allowances))
+            Row(ask=ask, arch=f"sm{sm}", sm=sm, wanted=wanted_class(ask, self.allowances), variant=variant)
             for ask in chosen
             for sm in sorted({gpu.sm for gpu in self.target.gpus})
+            for variant in (self.model.variants(ask.key) if self.model is not None else ("",))
+        )
+
+    def not_known(self, row: Row) -> str:
+        """Why the row cannot be judged for this model, empty where it can."""
+        return self.model.unknown(row.ask.key) if self.model is not None else ""
+
+    def _own_facts(self, row: Row) -> tuple[Scheme, Workload]:
+        """The scheme and workload of one row: those of the question, with what the model says of these layers."""
+        scheme, workload = row.ask.scheme, self.workload
+        own = self.model.facts_for(row.ask.key, row.variant) if self.model is not None else {}
+        if not own:
+            return scheme, workload
+        stated = {key: value for key, value in own.items() if key.startswith("scheme.")}
+        return (
+            replace(scheme, facts={**scheme.facts, **stated}),
+            replace(workload, facts={**workload.facts, **{key: own[key] for key in own if key not in stated}}),
         )
 
     def bench(self, release: str, row: Row, *, plain: bool = False) -> Bench | None:
@@ -91,13 +118,14 @@ class Question:
     def _bench(self, release: str, row: Row, *, plain: bool) -> Bench | None:
         engine = self.engine(release)
         ladder = engine.ladder_for(row.ask.key)
-        if ladder is None:
+        if ladder is None or self.not_known(row):
             return None
+        scheme, workload = self._own_facts(row)
         table = facts_of(
             engine=engine,
             sm=row.sm,
-            scheme=row.ask.scheme,
-            workload=self.workload,
+            scheme=scheme,
+            workload=workload,
             host=Host.without_toolkit() if plain else self.host,
             images=images_for(engine.distribution, release, self.target.machine),
             architectures=self.architectures,
@@ -146,14 +174,22 @@ def ask_question(
     allow: Sequence[str] = (),
     assume: Sequence[str] = (),
     workload: str | None = None,
+    checkpoint: Checkpoint | None = None,
+    tp: int | None = None,
+    ep: int | None = None,
 ) -> Question:
-    """Parse a request into a question.
+    """Parse a request into a question; with a checkpoint, ``formats`` only select among what it has.
 
     Raises:
         UsageError: a name in it is unknown. NoResolution: no records of the asked release.
     """
+    check_ranks("--tp", tp)
+    check_ranks("--ep", ep)
     book = read_formats()
-    asks = parse_formats(formats, book)
+    model = None
+    if checkpoint is not None:
+        model = parse_model(checkpoint, tp=tp, ep=ep, formats=book, book=read_checkpoint_book(book))
+    asks = asks_of(model, formats, book) if model is not None else parse_formats(formats, book)
     allowances = parse_allow(allow, book)
     name, version = parse_engine(engine)
     loaded = load_engine(name, version) if name is not None else _default_engine(asks)
@@ -167,10 +203,14 @@ def ask_question(
         architectures=architectures,
         engine_name=loaded.name,
         engine_version=loaded.release.version if version is not None else None,
-        workload=found,
+        workload=workload_of(found, model, tp=tp, ep=ep),
         workload_digest=digest,
+        reference=found,
         assumed=parse_assumptions(assume, loaded.vocabulary),
         host=Host(nvcc="absent" if nvcc == "none" else nvcc),
+        model=model,
+        tp=tp,
+        ep=ep,
         _engines={loaded.release.version: loaded},
     )
 
@@ -214,6 +254,7 @@ def _answer(question: Question, release: str, resolution: Resolution | None, cor
     records = {
         f"release:{engine.name}=={release}": engine.digests[f"release:{engine.name}=={release}"],
         f"workload:{question.workload.name}": question.workload_digest,
+        **(question.model.records if question.model is not None else {}),
     }
     views = []
     rows = question.rows()
@@ -223,6 +264,9 @@ def _answer(question: Question, release: str, resolution: Resolution | None, cor
         records[f"format:{row.ask.scheme.format}"] = question.book.digests[f"format:{row.ask.scheme.format}"]
         bench = question.bench(release, row)
         plain = question.bench(release, row, plain=True)
+        if why := question.not_known(row):
+            views.append(not_known(row, why))
+            continue
         if bench is None or plain is None:
             views.append(
                 unserved(row, engine.unserved.get(row.ask.scheme.format, f"{engine.name} has no route for it"))
@@ -243,7 +287,7 @@ def _answer(question: Question, release: str, resolution: Resolution | None, cor
         records[f"wheel:{wheel.filename}"] = f"sha256:{wheel.sha256}"
     return Answer(
         engine=engine,
-        rows=tuple(views),
+        rows=one_a_row(rows, views),
         settings=resolution.settings if resolution is not None else (),
         resolution=resolution,
         records=dict(sorted(records.items())),
@@ -267,8 +311,6 @@ def _view(row: Row, bench: Bench, plain: Bench, way: Way | None, beside_it: Assi
 
 
 def _with_remedies(question: Question, release: str, row: Row, found: RowView) -> RowView:
-    from dataclasses import replace  # noqa: PLC0415 - beside its only use
-
     same = options_of(question, row.arch)
     remedies: list[Remedy] = []
     if found.holds:
@@ -301,14 +343,17 @@ def _with_remedies(question: Question, release: str, row: Row, found: RowView) -
             remedies.append(
                 Remedy(
                     say=f"use a format that is native there: {', '.join(instead)}",
-                    run=f"qresolve explain {same} --formats {instead[0]}",
+                    run=f"qresolve explain {options_of(question, row.arch, model=False)} --formats {instead[0]}",
                 )
             )
     return replace(found, remedy=tuple(remedies))
 
 
-def options_of(question: Question, arch: str) -> str:
-    """The options that ask the same of one GPU of the target: what was given, and none of the defaults."""
+def options_of(question: Question, arch: str, *, model: bool = True) -> str:
+    """The options that ask the same of one GPU of the target: what was given, and none of the defaults.
+
+    ``model`` says whether the checkpoint is named too: a command about another format cannot.
+    """
     target = question.target
     gpu = next(gpu for gpu in target.gpus if gpu.arch == arch)
     defaulted = {item.option for item in target.defaults}
@@ -325,6 +370,10 @@ def options_of(question: Question, arch: str) -> str:
             words += [option, value]
     if question.engine_version is not None:
         words += ["--engine", f"{question.engine_name}=={question.engine_version}"]
+    if model and question.model is not None:
+        words += ["--model", question.model.given]
+    for option, ranks in (("--tp", question.tp), ("--ep", question.ep)):
+        words += [option, str(ranks)] if ranks is not None else []
     for key, assumed in question.assumed.items():
         text = ",".join(sorted(assumed)) if isinstance(assumed, frozenset) else str(assumed)
         words += ["--assume", f"{key}={text.lower() if isinstance(assumed, bool) else text}"]

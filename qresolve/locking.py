@@ -20,6 +20,7 @@ from qresolve.judging import Answer, Question, answer, answer_for
 from qresolve.knowledge.load import digest_of
 from qresolve.ledger import ClosureFailed, Ledger
 from qresolve.lock.model import GatedBecause, Lock, LockedFormat, LockedPackage, LockedTarget
+from qresolve.model.asking import recorded_facts
 from qresolve.report.lock_text import refusal
 from qresolve.resolution import Core, Impossible, Resolution, solve
 from qresolve.target.drivers import describe_answer, driver_floor, driver_supports, parse_driver
@@ -254,7 +255,7 @@ def _lock_of(
         settings=found.settings,
         data_digest=found.data_digest,
         requested=request.requested,
-        assumed=tuple((key, str(value)) for key, value in question.assumed.items()),
+        assumed=recorded_facts(question.model, question.workload, question.reference, question.assumed),
         allowed=tuple(sorted({item.text for item in question.allowances})),
         driver_floor=driver_floor(engine.release.cuda, cuda_releases, _architectures(question)),
         cutoff=request.cutoff,

@@ -33,17 +33,21 @@ MOST_SOLUTIONS = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One asked scheme and role on one GPU, with the class that it must reach."""
+    """One asked scheme and role on one GPU, with the class that it must reach.
+
+    ``variant`` names the layers of a model that it speaks of, where layers of one scheme and role have other facts.
+    """
 
     ask: Ask
     arch: str
     sm: int
     wanted: str
+    variant: str = ""
 
     @property
     def key(self) -> str:
         """``mxfp4@w4a4:dense/sm120``."""
-        return f"{self.ask.key}/{self.arch}"
+        return f"{self.ask.key}/{self.arch}" + (f"/{self.variant}" if self.variant else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

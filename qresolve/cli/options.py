@@ -36,10 +36,15 @@ def add_request_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--formats",
         action="append",
-        required=True,
+        default=[],
         metavar="FORMAT[@SCHEME][:ROLE]",
-        help="formats with commas: mxfp4,nvfp4:moe,fp8:kv",
+        help="formats with commas: mxfp4,nvfp4:moe,fp8:kv (default: what --model has)",
     )
+    group.add_argument(
+        "--model", metavar="CONFIG", help="a checkpoint's config.json, or its folder: decides formats and shapes"
+    )
+    group.add_argument("--tp", type=int, metavar="N", help="tensor-parallel size")
+    group.add_argument("--ep", type=int, metavar="N", help="expert-parallel size")
     group.add_argument("--engine", metavar="NAME[==VERSION]", help="the engine (default: the first that serves all)")
     group.add_argument(
         "--allow", action="append", default=[], metavar="SELECTOR=CLASS", help="accept that class or better"
@@ -56,6 +61,8 @@ def read_question(arguments: argparse.Namespace) -> Question:
         UsageError: an option is wrong, or two contradict each other.
     """
     from qresolve.judging import ask_question  # noqa: PLC0415
+    from qresolve.model.read import read_checkpoint  # noqa: PLC0415
+    from qresolve.report.model_text import model_lines  # noqa: PLC0415
     from qresolve.target.target import build_target, describe_defaults, read_target_data  # noqa: PLC0415
 
     data = read_target_data()
@@ -77,10 +84,17 @@ def read_question(arguments: argparse.Namespace) -> Question:
         engine=arguments.engine,
         allow=arguments.allow,
         assume=arguments.assume,
+        checkpoint=read_checkpoint(arguments.model) if arguments.model is not None else None,
+        tp=arguments.tp,
+        ep=arguments.ep,
     )
     for line in describe_defaults(target):
         print(line, file=sys.stderr)
-    print(f"assumed workload: {question.workload.name} ({question.workload.meaning})", file=sys.stderr)
+    if question.model is not None:
+        for line in model_lines(question.model, question.workload):
+            print(line, file=sys.stderr)
+    else:
+        print(f"assumed workload: {question.workload.name} ({question.workload.meaning})", file=sys.stderr)
     for key, value in question.assumed.items():
         print(f"assumed: {key} = {value}", file=sys.stderr)
     return question

@@ -94,9 +94,13 @@ class Model:
         return part.unknown if part is not None else ""
 
 
-def workload_of(model: Model, base: Workload) -> Workload:
-    """The reference workload with what the model says; sizes of layers come with each row."""
-    return replace(base, facts={**base.facts, **model.facts})
+def workload_of(base: Workload, model: Model | None, *, tp: int | None, ep: int | None) -> Workload:
+    """The reference workload with what the model and the options say; sizes of layers come with each row."""
+    facts = {**base.facts, **(model.facts if model is not None else {})}
+    for option, value in (("tp", tp), ("ep", ep)):
+        if value is not None:
+            facts[f"workload.{option}"] = value
+    return replace(base, facts=facts)
 
 
 def check_ranks(option: str, value: int | None) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from qresolve.model.asking import shared_facts
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -19,7 +21,7 @@ def explain_mapping(question: Question, answer: Answer) -> dict[str, Any]:
         "target": question.target.to_mapping(),
         "engine": {"name": answer.engine.name, "version": answer.engine.release.version},
         "assumes": {
-            **{key: plain(value) for key, value in question.workload.facts.items()},
+            **{key: plain(value) for key, value in shared_facts(question.model, question.workload).items()},
             **{key: plain(value) for key, value in question.assumed.items()},
         },
         "formats": [row_mapping(row) for row in answer.rows],
