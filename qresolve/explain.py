@@ -169,7 +169,7 @@ def view(
         holds=at_least_as_good(verdict, row.wanted),
         verdict=verdict,
         level="data",
-        possible=verdicts,
+        possible=possible_verdicts(outcomes),
         route=bench.engine.routes[route].name if route is not None else None,
         why=_why(outcomes),
         settings=settings,
@@ -178,6 +178,12 @@ def view(
         remedy=(),
         claims=claims,
     )
+
+
+def possible_verdicts(outcomes: tuple[Outcome, ...]) -> tuple[str, ...]:
+    """The verdicts of all outcomes, best first, with the classes that documentation alone claims."""
+    found = {item.verdict for item in outcomes} | {item.claimed for item in outcomes if item.claimed}
+    return tuple(sorted(found, key=rank))
 
 
 def _why(outcomes: tuple[Outcome, ...]) -> str:

@@ -14,23 +14,29 @@ from qresolve.gates import Compare, Undecided, decide
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from qresolve.knowledge.records import Explicit, Ladder, Route
+    from qresolve.knowledge.records import ClassVariant, Explicit, Gate, Ladder, Route
 
     Answer = Callable[[Compare], bool | None]
 
 BROKEN = "broken"
 UNSUPPORTED = "unsupported"
 UNKNOWN_CLASS = "unknown"
+DOCUMENTED = "documented"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What the selector comes to: the verdict, the picked route's id, the gate that breaks it, the reason."""
+    """What the selector comes to: the verdict, the picked route's id, the gate that breaks it, the reason.
+
+    ``claimed`` is the class that documentation alone speaks for; the verdict is unknown then, as nothing of it was
+    read in a source or measured.
+    """
 
     verdict: str
     route: str | None
     gate: str | None = None
     why: str = ""
+    claimed: str = ""
 
 
 def ordered_routes(ladder: Ladder, answer: Answer) -> tuple[str, ...]:
@@ -73,6 +79,7 @@ def select(ladder: Ladder, routes: Mapping[str, Route], answer: Answer) -> Outco
             return _forced(ladder, routes[force.route], answer)
     order = ordered_routes(ladder, answer)
     named = False
+    hearsay = ladder.source.kind == DOCUMENTED
     for explicit in ladder.explicit:
         backends = tuple(dict.fromkeys(backend for route in order for backend in routes[route].backends))
         backend = named_backend(explicit, backends, answer)
@@ -89,12 +96,26 @@ def select(ladder: Ladder, routes: Mapping[str, Route], answer: Answer) -> Outco
         if route.explicit_only and not named:
             continue
         # Gates before the disabled names: whether a route that is rejected anyway is disabled decides nothing.
-        if not all(decide(gate.when, answer) for gate in route.select):
+        failed = _first_failed(route, answer)
+        if failed is not None:
+            hearsay = hearsay or failed.source.kind == DOCUMENTED
             continue
         if ladder.disabled_by and _disabled(ladder.disabled_by, route.name, answer):
             continue
-        return judge(route, answer)
+        return judge(route, answer, hearsay=hearsay)
     return Outcome(verdict=UNSUPPORTED, route=None, why=ladder.nothing)
+
+
+def _first_failed(route: Route, answer: Answer) -> Gate | None:
+    """The gate that rejects the route: one that was read or measured before one that documentation alone states."""
+    by_documentation = None
+    for gate in route.select:
+        if decide(gate.when, answer):
+            continue
+        if gate.source.kind != DOCUMENTED:
+            return gate
+        by_documentation = by_documentation or gate
+    return by_documentation
 
 
 def _disabled(fact: str, name: str, answer: Answer) -> bool:
@@ -113,15 +134,31 @@ def _forced(ladder: Ladder, route: Route, answer: Answer) -> Outcome:
                 gate=gate.id,
                 why=f"{route.name} is forced and {ladder.nothing}",
             )
-    return judge(route, answer)
+    return judge(route, answer, hearsay=ladder.source.kind == DOCUMENTED)
 
 
-def judge(route: Route, answer: Answer) -> Outcome:
-    """The verdict of a picked route: broken where an execution gate fails, else its class here."""
+def judge(route: Route, answer: Answer, *, hearsay: bool = False) -> Outcome:
+    """The verdict of a picked route: broken where an execution gate fails, else its class here.
+
+    The class is unknown where the route, a gate of it, or (``hearsay``) what led to it is documented only.
+    """
     for gate in route.execute:
         if not decide(gate.when, answer):
             return Outcome(verdict=BROKEN, route=route.id, gate=gate.id, why=gate.say)
     for variant in route.classes:
         if decide(variant.when, answer):
+            if variant.class_ != UNKNOWN_CLASS and (hearsay or _is_documented_only(route)):
+                return _claimed(route, variant)
             return Outcome(verdict=variant.class_, route=route.id, why=variant.why)
     return Outcome(verdict=UNKNOWN_CLASS, route=route.id, why="no record says which class it has here")
+
+
+def _is_documented_only(route: Route) -> bool:
+    gates = (*route.select, *route.execute)
+    return DOCUMENTED in {route.source.kind, *(gate.source.kind for gate in gates)}
+
+
+def _claimed(route: Route, variant: ClassVariant) -> Outcome:
+    words = f"{variant.class_} is known from documentation only ({route.source.where})"
+    why = f"{words}; {variant.why}" if variant.why else words
+    return Outcome(verdict=UNKNOWN_CLASS, route=route.id, why=why, claimed=variant.class_)
