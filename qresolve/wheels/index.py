@@ -101,15 +101,34 @@ class ToolkitRelease:
     parts: tuple[tuple[str, str, str], ...]
 
 
+EVERY_UNIT = "*"
+EVERY_UNIT_SPECIFIC = "*.specific"
+
+
+ANY_UNIT = "*.any"
+"""Stands for the whole library: what some unit of it holds. Where even that does not load, nothing of it does."""
+
+
 def images_of(row: WheelRow, library: str, unit: str) -> tuple[ImageArch, ...] | None:
     """The images of ``unit`` in ``library`` (its path in the wheel).
 
     None: not measured, or the library has units without names, one of which may be it: unknown. An empty
-    tuple: measured, and nothing is there. Of several units with that name only what all of them hold.
+    tuple: measured, and nothing is there. Of several units with that name only what all of them hold. The unit
+    ``*.any`` is any unit, with or without a name.
+
+    ``*`` is every unit of a library whose units all have the same images (of others it is unknown), so it can be
+    asked of stripped ones too; ``*.specific`` leaves out images without the suffix ``a`` or ``f``, in which there can
+    be no instruction that only an exact part or a family has.
     """
     measured = _library(row, library)
     if measured is None:
         return None
+    if unit in (EVERY_UNIT, EVERY_UNIT_SPECIFIC):
+        if len(measured.groups) != 1:
+            return None
+        return tuple(image for image in measured.groups[0].images if image.suffix or unit == EVERY_UNIT)
+    if unit == ANY_UNIT:
+        return tuple(dict.fromkeys(image for group in measured.groups for image in group.images))
     found = [group.images for group in measured.groups if unit in group.names]
     if not found:
         return None if any(group.unnamed for group in measured.groups) else ()
