@@ -15,7 +15,7 @@ from qresolve.knowledge.digests import records_of_ladder
 from qresolve.knowledge.engine import engine_names, load_engine, read_releases
 from qresolve.knowledge.load import digest_of, read_formats, read_workload
 from qresolve.ledger import Ledger
-from qresolve.measured import images_for, row_for, toolchain_fact, toolchain_records
+from qresolve.measured import images_for, measured_wheels, toolchain_fact, toolchain_records, versions_of
 from qresolve.model.asking import asks_of, one_a_row
 from qresolve.model.model import check_ranks, workload_of
 from qresolve.model.parse import parse_model
@@ -66,6 +66,7 @@ class Question:
     tp: int | None = None
     ep: int | None = None
     packages: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    wheels: dict[str, Mapping[str, str]] = field(default_factory=dict)
     excluded: set[str] = field(default_factory=set)
     _engines: dict[str, Engine] = field(default_factory=dict)
     _benches: dict[tuple[str, str, bool], Bench | None] = field(default_factory=dict)
@@ -127,7 +128,7 @@ class Question:
             scheme=scheme,
             workload=workload,
             host=Host.without_toolkit() if plain else self.host,
-            images=images_for(engine.distribution, release, self.target.machine),
+            images=images_for(versions_of(engine), self.target.machine, wheels=self.wheels.get(release)),
             architectures=self.architectures,
             assumed=self.assumed,
             packages=self.packages.get(release),
@@ -282,8 +283,7 @@ def _answer(question: Question, release: str, resolution: Resolution | None, cor
         else:
             way, beside_it = core.best_way(release, row), ()
         views.append(_with_remedies(question, release, row, _view(row, bench, plain, way, beside_it)))
-    wheel = row_for(engine.distribution, release, question.target.machine)
-    if wheel is not None:
+    for wheel in measured_wheels(engine, question.target.machine, question.wheels.get(release)):
         records[f"wheel:{wheel.filename}"] = f"sha256:{wheel.sha256}"
     return Answer(
         engine=engine,

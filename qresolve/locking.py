@@ -20,6 +20,7 @@ from qresolve.judging import Answer, Question, answer, answer_for
 from qresolve.knowledge.load import digest_of
 from qresolve.ledger import ClosureFailed, Ledger
 from qresolve.lock.model import GatedBecause, Lock, LockedFormat, LockedPackage, LockedTarget
+from qresolve.measured import row_of_wheel
 from qresolve.model.asking import recorded_facts
 from qresolve.report.lock_text import refusal
 from qresolve.resolution import Core, Impossible, Resolution, solve
@@ -103,10 +104,11 @@ def make_lock(question: Question, request: LockRequest, edges: Edges, cuda_relea
         if question.packages.get(solved.release) != packages:
             # The closure's own versions decide now; the core is solved once more on them.
             question.packages[solved.release] = packages
+            question.wheels[solved.release] = _gated_wheels(closure, engine)
             question.forget()
             again = solve_best(question, ledger)
             if isinstance(again, Impossible):
-                raise _refused(question)
+                raise _refused(question, closed=solved.release)
             if again.release != solved.release or _added(again) - _added(solved):
                 continue
             solved = again
@@ -130,6 +132,14 @@ def make_lock(question: Question, request: LockRequest, edges: Edges, cuda_relea
         notes = (*skipped, *closure.notes, *_notes(question, request, found.engine, edges))
         return Locked(lock=lock, answer=found, ledger=ledger, notes=notes)
     raise NoResolution("the core and the closure do not come to a fixpoint")
+
+
+def _gated_wheels(closure: Closure, engine: Engine) -> dict[str, str]:
+    """The sha256 of each gated wheel: what was measured of another file of that name does not count."""
+    found = {item.name: item.wheel.sha256 for item in closure.packages if item.name in engine.gated}
+    if engine.distribution not in found:
+        raise NoResolution(f"the closure does not hold {engine.distribution} itself")
+    return found
 
 
 def solve_best(question: Question, ledger: Ledger) -> Resolution | Impossible:
@@ -307,8 +317,8 @@ def _with_reason(package: LockedPackage, engine: Engine, solved: Resolution, edg
     return replace(package, because=because)
 
 
-def _refused(question: Question) -> QResolveError:
-    """The error of a question that no release answers as wanted."""
+def _refused(question: Question, *, closed: str | None = None) -> QResolveError:
+    """The error of a question that no release answers as wanted; ``closed`` names one whose closure is known."""
     found = answer(question, extra=False)
     short = [row for row in found.rows if not row.holds]
     if not short:
@@ -317,6 +327,11 @@ def _refused(question: Question) -> QResolveError:
             hint="lock them apart",
         )
     message, hint = refusal(found, short)
+    engine = found.engine
+    if closed is not None and row_of_wheel(engine.distribution, question.wheels[closed][engine.distribution]) is None:
+        message += (
+            f" The index's {engine.distribution} {closed} is not a file that was measured: its kernels are unknown."
+        )
     verdicts = {row.verdict for row in short}
     if "broken" in verdicts:
         return Refuted(message, hint=hint)

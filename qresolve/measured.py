@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
 from qresolve.facts import ABSENT, Fact
+from qresolve.gates import leaves
 from qresolve.wheels.index import images_of, read_wheel_index
 from qresolve.wheels.triton import Result, read_measured
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from qresolve.arch import ImageArch
+    from qresolve.knowledge.records import Engine
     from qresolve.situation import Images
     from qresolve.wheels.index import WheelRow
 
@@ -31,20 +34,66 @@ def row_for(project: str, version: str, machine: str) -> WheelRow | None:
     )
 
 
-def images_for(distribution: str, version: str, machine: str) -> Images:
-    """A lookup of measured images: (project, library stem, unit) to images, None where nothing was measured."""
-    row = row_for(distribution, version, machine)
+def row_of_wheel(project: str, sha256: str) -> WheelRow | None:
+    """The row of exactly that file; None: it was never looked at, whatever its name says."""
+    return next((row for row in read_wheel_index(project) if row.sha256 == sha256), None)
+
+
+def versions_of(engine: Engine) -> dict[str, str]:
+    """The versions of the wheels that an environment of this release has: the engine itself and what it pins."""
+    return {**{pin.package: pin.version for pin in engine.release.pins}, engine.distribution: engine.release.version}
+
+
+def images_for(versions: Mapping[str, str], machine: str, *, wheels: Mapping[str, str] | None = None) -> Images:
+    """A lookup of measured images: (project, library stem, unit) to images, None where nothing was measured.
+
+    ``versions`` are those of the projects' wheels. With ``wheels`` (project to sha256) only those very files count: a
+    wheel of the same name from another index is another build.
+    """
+
+    @cache
+    def row(project: str) -> WheelRow | None:
+        if wheels is not None:
+            return row_of_wheel(project, wheels[project]) if project in wheels else None
+        return row_for(project, versions[project], machine) if project in versions else None
 
     def images(project: str, library: str, unit: str) -> tuple[ImageArch, ...] | None:
-        if row is None or project != distribution or row.measured is None or row.measured.libraries is None:
+        found = row(project)
+        if found is None or found.measured is None or found.measured.libraries is None:
             return None
-        path = next(
-            (item.path for item in row.measured.libraries if item.path.rpartition("/")[2].partition(".")[0] == library),
-            None,
-        )
-        return None if path is None else images_of(row, path, unit)
+        folders, _, name = unit.rpartition("/")
+        wanted = f"{library}/{folders}" if folders else library
+        path = next((item.path for item in found.measured.libraries if _is_library(item.path, wanted)), None)
+        return None if path is None else images_of(found, path, name)
 
     return images
+
+
+def _is_library(path: str, wanted: str) -> bool:
+    """``wanted`` is the stem of the file's name, with folders before it where one stem is in several."""
+    folder, _, file = path.rpartition("/")
+    return f"/{folder}/{file.partition('.')[0]}".endswith(f"/{wanted}")
+
+
+def measured_wheels(engine: Engine, machine: str, wheels: Mapping[str, str] | None) -> tuple[WheelRow, ...]:
+    """The rows of the wheels whose images gates of this engine look at, in the order of their names."""
+    projects = {
+        leaf.fact.removeprefix("image.").partition(":")[0]
+        for route in engine.routes.values()
+        for gate in (*route.select, *route.execute)
+        for leaf in leaves(gate.when)
+        if leaf.fact.startswith("image.")
+    } | {engine.distribution}
+    versions = versions_of(engine)
+    found = []
+    for project in sorted(projects):
+        if wheels is not None:
+            row = row_of_wheel(project, wheels[project]) if project in wheels else None
+        else:
+            row = row_for(project, versions[project], machine) if project in versions else None
+        if row is not None:
+            found.append(row)
+    return tuple(found)
 
 
 _SAID: Mapping[Result, str] = {"native": "native", "decomposed": "decomposed", "none": "none"}

@@ -60,7 +60,7 @@ def build(arguments: argparse.Namespace, *, every: bool) -> tuple[Matrix, int]:
     from qresolve.knowledge.engine import load_engine  # noqa: PLC0415
     from qresolve.knowledge.load import read_formats, read_workload  # noqa: PLC0415
     from qresolve.matrix import Grounds, axes_of, build_matrix  # noqa: PLC0415
-    from qresolve.measured import images_for, toolchain_fact  # noqa: PLC0415
+    from qresolve.measured import images_for, toolchain_fact, versions_of  # noqa: PLC0415
     from qresolve.request import all_asks, parse_assumptions, parse_engine, parse_formats  # noqa: PLC0415
     from qresolve.target.target import read_target_data  # noqa: PLC0415
 
@@ -75,8 +75,7 @@ def build(arguments: argparse.Namespace, *, every: bool) -> tuple[Matrix, int]:
         workload=read_workload()[0],
         architectures=data.architectures,
         images={
-            machine: images_for(engine.distribution, engine.release.version, machine)
-            for machine in {column.machine for column in columns}
+            machine: images_for(versions_of(engine), machine) for machine in {column.machine for column in columns}
         },
         toolchain=toolchain_fact,
         assumed=parse_assumptions(arguments.assume, engine.vocabulary),

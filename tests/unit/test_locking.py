@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from qresolve.closure.request import Closure, ClosureRequest
-from qresolve.errors import LowerClass, NoResolution
+from qresolve.errors import LowerClass, NoResolution, QResolveError
 from qresolve.judging import Question, ask_question
 from qresolve.knowledge.engine import load_engine, read_releases
 from qresolve.lock.model import LockedPackage, LockedWheel
 from qresolve.locking import Edges, LockRequest, make_lock
+from qresolve.measured import row_for
 from qresolve.setting import Setting
 from qresolve.target.drivers import read_cuda_releases
 from qresolve.target.target import build_target, read_target_data
@@ -24,7 +26,13 @@ NEWEST = read_releases("vllm")[0].version
 
 def _package(name: str, version: str) -> LockedPackage:
     filename = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
-    wheel = LockedWheel(filename=filename, url=f"https://files.invalid/{filename}", sha256="0" * 64, size=1)
+    row = row_for(name, version, "x86_64")
+    wheel = LockedWheel(
+        filename=filename,
+        url=f"https://files.invalid/{filename}",
+        sha256=row.sha256 if row is not None else "0" * 64,
+        size=1,
+    )
     return LockedPackage(name=name, version=version, wheel=wheel)
 
 
@@ -198,3 +206,23 @@ def test_an_accepted_lower_class_is_no_reason_for_a_newer_release() -> None:
     assert [row.verdict for row in strict.formats] == ["native"]
     assert lax.formats[0].verdict == "native"
     assert (lax.engine_version, lax.settings) == (strict.engine_version, strict.settings)
+
+
+def test_a_wheel_of_the_same_name_that_was_not_measured_is_not_native_by_its_own_kernels() -> None:
+    """On sm100 NVFP4 is native by a kernel of the wheel itself; of another build nobody knows that."""
+
+    def rebuilt(request: ClosureRequest) -> Closure:
+        closed = _closed(request)
+        return replace(
+            closed,
+            packages=tuple(
+                replace(package, wheel=replace(package.wheel, sha256="f" * 64)) if package.name == "vllm" else package
+                for package in closed.packages
+            ),
+        )
+
+    question = _question("sm100", "nvfp4", engine=f"vllm=={NEWEST}", nvcc="none")
+    with pytest.raises(QResolveError, match="not a file that was measured") as caught:
+        _lock(question, _edges(rebuilt))
+    assert caught.value.exit_code in {4, 7}
+    assert make_lock(_question("sm100", "nvfp4"), LockRequest(requested=()), _edges(), read_cuda_releases()).lock

@@ -180,7 +180,7 @@ def test_every_exception_is_met_and_contradicts_the_oracle() -> None:
     [("x86_64", (75, 80, 86, 89, 90, 100, 103, 120)), ("aarch64", (90, 100, 103, 110, 120, 121))],
 )
 def test_the_published_wheels_hold_what_the_oracle_assumed(machine: str, archs: tuple[int, ...]) -> None:
-    images = images_for("vllm", "0.33.0", machine)
+    images = images_for({"vllm": "0.33.0"}, machine)
     compared, wrong, _ = differences(lambda sm: derive_from_images(images, sm), archs)
     assert compared == len(VARIANTS) * len(SCHEMES) * len(archs)
     assert not wrong, "\n".join(wrong)
@@ -201,7 +201,7 @@ def test_the_published_wheels_hold_what_the_oracle_assumed(machine: str, archs: 
 def test_a_wheel_without_the_image_breaks_the_pick(
     machine: str, sm: int, scheme: str, verdict: str, gate: str | None
 ) -> None:
-    images = images_for("vllm", "0.33.0", machine)
+    images = images_for({"vllm": "0.33.0"}, machine)
     found = outcome(scheme, table_for(scheme, sm, NO_TOOLKIT, derive=derive_from_images(images, sm)))
     assert (found.verdict, found.gate) == (verdict, gate)
 
@@ -217,7 +217,7 @@ def test_every_image_that_a_dense_route_names_is_in_the_published_wheels() -> No
         if leaf.fact.startswith("image.")
     }
     assert asked
-    lookups = [images_for("vllm", "0.33.0", machine) for machine in ("x86_64", "aarch64")]
+    lookups = [images_for({"vllm": "0.33.0"}, machine) for machine in ("x86_64", "aarch64")]
     for key in sorted(asked):
         project, _, rest = key.removeprefix("image.").partition(":")
         library, _, unit = rest.partition("/")

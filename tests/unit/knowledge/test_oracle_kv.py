@@ -252,7 +252,7 @@ def test_the_deepseek_layout_is_for_sm10x() -> None:
 def test_the_published_wheels_hold_the_kernels(
     machine: str, scheme: str, sm: int, facts: Mapping[str, Value | None], verdict: str
 ) -> None:
-    derive = derive_from_images(images_for("vllm", "0.33.0", machine), sm)
+    derive = derive_from_images(images_for({"vllm": "0.33.0"}, machine), sm)
     assert [item.outcome.verdict for item in outcomes(scheme, table_for(scheme, sm, facts, derive=derive))] == [verdict]
 
 

@@ -149,7 +149,7 @@ def test_picks_and_classes_agree_with_the_real_selectors(capsys: pytest.CaptureF
     [("x86_64", (75, 80, 86, 89, 90, 100, 103, 120, 121)), ("aarch64", (80, 90, 100, 103, 110, 120, 121))],
 )
 def test_the_published_wheels_hold_what_the_oracle_assumed(machine: str, archs: tuple[int, ...]) -> None:
-    images = images_for("vllm", "0.33.0", machine)
+    images = images_for({"vllm": "0.33.0"}, machine)
     _, _, wrong = differences(lambda sm: derive_from_images(images, sm), archs)
     assert not wrong, "\n".join(wrong)
 
@@ -173,7 +173,7 @@ def test_the_published_wheels_hold_what_the_oracle_assumed(machine: str, archs: 
     ],
 )
 def test_a_pick_needs_an_image_that_loads(machine: str, sm: int, scheme: str, verdict: str, gate: str | None) -> None:
-    images = images_for("vllm", "0.33.0", machine)
+    images = images_for({"vllm": "0.33.0"}, machine)
     found = outcome(scheme, table_for(scheme, sm, BARE, derive=derive_from_images(images, sm)))
     assert (found.verdict, found.gate) == (verdict, gate)
 

@@ -13,7 +13,7 @@ from qresolve.classes import CLASSES
 from qresolve.facts import ABSENT, Value
 from qresolve.knowledge.engine import load_engine, read_releases
 from qresolve.knowledge.load import read_formats, read_workload
-from qresolve.measured import images_for, row_for, toolchain_fact
+from qresolve.measured import images_for, versions_of, row_for, toolchain_fact
 from qresolve.setting import Setting
 from qresolve.situation import Host, facts_of
 from qresolve.ways import bench_of, ways
@@ -55,7 +55,7 @@ def bench(key: str, sm: int, *, host: Host, machine: str, assumed: Mapping[str, 
         scheme=schemes()[key],
         workload=read_workload()[0],
         host=host,
-        images=images_for(known.distribution, RELEASE, machine),
+        images=images_for(versions_of(known), machine),
         architectures=read_architectures(),
         assumed=assumed,
         toolchain=toolchain_fact,
