@@ -304,5 +304,5 @@ def check_blocks(layer: LinearLayer, size: int, *, tp: int) -> None:
         raise UsageError(
             f"{layer.name} has {broken[1]} {broken[0]} on a rank with --tp {tp}, which is not a multiple of the "
             f"{size}x{size} blocks of its weights: engines refuse to load it",
-            hint="a smaller --tp" if tp > 1 else None,
+            hint=f"--tp {tp} --ep {tp}" if tp > 1 and layer.role == "moe" else "--tp 1" if tp > 1 else None,
         )

@@ -39,6 +39,12 @@ def parse_model(
     ranks, expert_ranks = tp or 1, ep or 1
     layers = linear_layers(config, layout, book, tp=ranks, ep=expert_ranks)
     facts, assumed = _facts(outer, config, kind, layout, book, tp=tp, ep=ep)
+    for key, unsized in (
+        ("workload.n", [layer.name for layer in layers if layer.n is None]),
+        ("workload.k", [layer.name for layer in layers if layer.k is None]),
+    ):
+        if unsized:
+            assumed[key] = f"the sizes of {', '.join(unsized)} are not said"
     records: dict[str, str] = {}
     if layout is not None:
         records[f"layout:{layout.model_types[0]}"] = layout.digest
@@ -221,6 +227,7 @@ def _parts(
     layouts: dict[tuple[str, str], list[tuple[str, Facts]]] = {}
     said: dict[tuple[str, str], str] = {}
     problems: dict[tuple[str, str], Problem] = {}
+    ragged: dict[tuple[str, str], str] = {}
     for layer in layers:
         held = dict.fromkeys(item for names in layer.names() if (item := found.held(names, layer.role)) is not None)
         for item in held:
@@ -237,6 +244,8 @@ def _parts(
             own = [
                 (f"scheme.{name}", value) for name, value in stated.items() if scheme.facts[f"scheme.{name}"] != value
             ]
+            if (why := _ragged(layer, item.facts[1], pads=found.method.pads)) is not None:
+                ragged.setdefault(key, why)
             layouts.setdefault(key, []).append((layer.name, (*_shape(layer), *own)))
             said.setdefault(key, item.said)
     if not layouts and not problems:
@@ -245,10 +254,31 @@ def _parts(
             hint=WITHOUT_MODEL,
         )
     parts = [
-        Part(scheme=_scheme(serves, formats), role=role, variants=_variants(shapes), said=said[serves, role])
+        Part(
+            scheme=_scheme(serves, formats),
+            role=role,
+            variants=_variants(shapes),
+            said=said[serves, role],
+            unknown=ragged.get((serves, role), ""),
+        )
         for (serves, role), shapes in layouts.items()
     ]
     return parts, list(problems.values())
+
+
+def _ragged(layer: LinearLayer, scale: str, *, pads: bool) -> str | None:
+    """Why a layer whose groups of weights are not whole on a rank cannot be judged; None where they are."""
+    size = scale.removeprefix("group")
+    if not size.isdigit() or not int(size) or layer.k is None:
+        return None
+    # The second weight of an expert has the intermediate size as its input features.
+    inner = layer.n if layer.role == "moe" and not pads else None
+    broken = next((value for value in (layer.k, inner) if value is not None and value % int(size)), None)
+    if broken is None:
+        return None
+    return (
+        f"{layer.name} has {broken} input features on a rank, not whole groups of {size}: what engines do is not known"
+    )
 
 
 def _variants(shapes: Iterable[tuple[str, Facts]]) -> tuple[Variant, ...]:

@@ -50,6 +50,7 @@ class Method:
     model_types: tuple[str, ...]
     roles: tuple[str, ...]
     quantizer: str
+    pads: bool
     layout: str
     ignore_keys: tuple[str, ...]
     match: str
@@ -197,6 +198,7 @@ def _method(table: Table) -> Method:
         model_types=table.texts("model-types", ()),
         roles=table.texts("roles", ("dense", "moe")),
         quantizer=table.text("quantizer"),
+        pads=table.flag("pads", default=False),
         layout=table.choice("layout", LAYOUTS),
         ignore_keys=table.texts("ignore-keys"),
         match=table.choice("match", MATCHES),

@@ -68,6 +68,10 @@ def setting_words(setting: Setting) -> str:
 def _notes(rows: list[RowView]) -> Iterator[str]:
     seen = set()
     for row in rows:
+        if row.layers:
+            yield ""
+            yield f"{row.selector} on {row.arch} by layer; the worst is the verdict:"
+            yield from (f"  {line}" for line in row.layers)
         for claim in row.claims:
             if claim.id not in seen:
                 seen.add(claim.id)
