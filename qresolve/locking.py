@@ -310,7 +310,9 @@ def _with_reason(package: LockedPackage, engine: Engine, solved: Resolution, edg
             if any(leaf.fact == fact for leaf in leaves(gate.when)):
                 routes.add(route.id)
                 gates.add(f"{route.id}/{gate.id}")
-    cuda = engine.release.cuda if package.name == engine.distribution else None
+    row = row_of_wheel(package.name, package.wheel.sha256)
+    declared = row.declared.cuda if row is not None else None
+    cuda = engine.release.cuda if package.name == engine.distribution else declared
     because = GatedBecause(
         routes=tuple(sorted(routes)), gates=tuple(sorted(gates)), cuda=cuda, record=edges.record(package)
     )
