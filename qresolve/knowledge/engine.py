@@ -21,6 +21,7 @@ from qresolve.knowledge.load import (
 )
 from qresolve.knowledge.records import (
     LOUDNESS,
+    STATUSES,
     Claim,
     ClassVariant,
     Engine,
@@ -214,7 +215,11 @@ class _Reader:
             execute=gates["execute"],
             classes=classes,
             source=source,
+            status=table.choice("status", STATUSES, "supported"),
+            status_why=table.text("status-why", ""),
         )
+        if (route.status != "supported") is not bool(route.status_why):
+            raise table.fail("status-why", "stands beside a `status` that is not `supported`, and says why")
         table.done()
         return route
 
@@ -308,8 +313,10 @@ def load_engine(name: str, version: str | None = None) -> Engine:
     reader = _Reader(kinds, release.version)
     reader.note("release", f"{name}=={release.version}", tables[release.version])
     folder = data_folder("constraints")
-    for library in read_applying_files(folder / "libraries", release.version, name="constraints/libraries"):
-        reader.file(library)
+    # Only the libraries that this engine's gates speak of: others may use words of other engines.
+    for library in table.texts("libraries", ()):
+        shown = f"constraints/libraries/{library}.toml"
+        reader.file(read_toml(folder / "libraries" / f"{library}.toml", name=shown))
     ladders = f"constraints/engines/{name}/ladders"
     for path in read_applying_files(folder / "engines" / name / "ladders", release.version, name=ladders):
         reader.file(path)
