@@ -228,6 +228,7 @@ def read_release(table: Table, *, checked: date) -> Release:
         toolkit=table.optional_text("toolkit"),
         pins=tuple(pins),
         source=read_source(table, checked=checked),
+        tested_python=read_specifier(table, "tested-python") if "tested-python" in table else None,
     )
     table.done()
     return release

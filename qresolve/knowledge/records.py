@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 Role = Literal["dense", "moe", "kv"]
 ROLES: tuple[str, ...] = ("dense", "moe", "kv")
 LOUDNESS: tuple[str, ...] = ("silent", "logged", "warned", "raises")
+STATUSES: tuple[str, ...] = ("supported", "experimental", "measured-private")
+"""How far the authors of a route vouch for it: fully; as an experiment; by measurements that they did not publish."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,8 @@ class Route:
     ``select`` are the gates that the engine's selector tests, ``execute`` those that must hold for the picked route
     to run natively and that nobody tests. ``name`` is the engine's own name of it. ``backends`` are the values of the
     explicit backend setting that name it. ``built`` says whether its kernel is in a wheel or compiled at run time.
+    ``status`` (:data:`STATUSES`) is not the class: what a kernel computes is read in its source, what its authors
+    promise of it is theirs to say. It changes no verdict and is shown wherever the route is.
     """
 
     id: str
@@ -73,6 +77,8 @@ class Route:
     execute: tuple[Gate, ...]
     classes: tuple[ClassVariant, ...]
     source: Source
+    status: str = "supported"
+    status_why: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +196,8 @@ class Release:
     """One release of an engine: what its wheels were built for and what it pins.
 
     ``cuda`` is the CUDA of the build of the default index's wheel, ``toolkit`` the release of the ``cuda-toolkit``
-    metapackage that the pinned torch requires.
+    metapackage that the pinned torch requires. ``tested_python`` is what its authors test, where that is less than
+    what ``requires_python`` lets in.
     """
 
     version: str
@@ -200,6 +207,7 @@ class Release:
     toolkit: str | None
     pins: tuple[Pin, ...]
     source: Source
+    tested_python: SpecifierSet | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
