@@ -368,8 +368,9 @@ def options_of(question: Question, arch: str, *, model: bool = True) -> str:
     ):
         if value is not None and option not in defaulted:
             words += [option, value]
-    if question.engine_version is not None:
-        words += ["--engine", f"{question.engine_name}=={question.engine_version}"]
+    name, version = question.engine_name, question.engine_version
+    if version is not None or name != engine_names()[0]:
+        words += ["--engine", name if version is None else f"{name}=={version}"]
     if model and question.model is not None:
         words += ["--model", question.model.given]
     for option, ranks in (("--tp", question.tp), ("--ep", question.ep)):
