@@ -63,6 +63,14 @@ class PipIndex:
         Raises:
             IndexUnreachable: no answer, or files without a sha256.
         """
+        return self.files(project, ".whl")
+
+    def files(self, project: str, suffix: str) -> tuple[IndexFile, ...]:
+        """Every file of ``project`` whose name ends in ``suffix``, in the index's order.
+
+        Raises:
+            IndexUnreachable: no answer, or files without a sha256.
+        """
         from pip._internal.index.collector import parse_links  # noqa: PLC0415 - heavy
         from pip._internal.models.link import Link  # noqa: PLC0415 - heavy
 
@@ -74,7 +82,7 @@ class PipIndex:
             )
         files = []
         for link in parse_links(page):
-            if not link.filename.endswith(".whl"):
+            if not link.filename.endswith(suffix):
                 continue
             if link.hash_name != "sha256" or link.hash is None:
                 raise IndexUnreachable(f"the index gives no sha256 for {link.filename}")
