@@ -13,7 +13,7 @@ from packaging.version import Version
 
 from qresolve.classes import CLASSES
 from qresolve.closure.lockstep import read_lockstep_rules
-from qresolve.closure.request import Closure, ClosureRequest
+from qresolve.closure.request import Closure, ClosureRequest, NamedIndex
 from qresolve.errors import LowerClass, NoResolution, QResolveError, Refuted, Unproved
 from qresolve.gates import leaves
 from qresolve.judging import Answer, Question, answer, answer_for
@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from qresolve.arch import Architecture
-    from qresolve.closure.request import NamedIndex
     from qresolve.explain import RowView
-    from qresolve.knowledge.records import Engine
+    from qresolve.knowledge.records import Engine, PackageIndex
     from qresolve.target.drivers import CudaReleases
 
 MOST_CLOSURES = 20
@@ -90,7 +89,7 @@ def make_lock(question: Question, request: LockRequest, edges: Edges, cuda_relea
         try:
             _check_release(question, engine, cuda_releases)
             edges.say(f"closing {engine.distribution} {solved.release}")
-            closure = edges.close(closure_request(question, request, engine, solved))
+            closure = _close(closure_request(question, request, engine, solved), engine, edges)
         except NoResolution as failure:
             if question.engine_version is not None:
                 raise
@@ -180,9 +179,10 @@ def _check_release(question: Question, engine: Engine, cuda_releases: CudaReleas
     if target.driver is None:
         return
     driver = parse_driver(target.driver)
+    cuda = release.driver_cuda
     for gpu in target.gpus:
         support = driver_supports(
-            release.cuda,
+            cuda,
             driver,
             cuda_releases,
             kind=gpu.kind,
@@ -191,9 +191,9 @@ def _check_release(question: Question, engine: Engine, cuda_releases: CudaReleas
         )
         if support.blocks:
             raise NoResolution(
-                f"{name} is built with CUDA {release.cuda}, and driver {target.driver} does not run it on {gpu.name}: "
+                f"{name} runs on CUDA {cuda}, and driver {target.driver} does not on {gpu.name}: "
                 f"{describe_answer(support)}",
-                hint=f"--driver {driver_floor(release.cuda, cuda_releases, _architectures(question)) or release.cuda}",
+                hint=f"--driver {driver_floor(cuda, cuda_releases, _architectures(question)) or cuda}",
             )
 
 
@@ -215,9 +215,48 @@ def closure_request(question: Question, request: LockRequest, engine: Engine, so
         machine=target.machine,
         glibc=target.glibc,
         cutoff=request.cutoff,
-        indexes=request.indexes,
+        indexes=indexes_of(request.indexes, engine.index),
         offline=request.offline,
     )
+
+
+def indexes_of(named: tuple[NamedIndex, ...], known: PackageIndex | None) -> tuple[NamedIndex, ...]:
+    """The user's indexes, and the engine's own for those of its packages that he binds to none."""
+    if known is None:
+        return named
+    bound = {package for index in named for package in index.packages}
+    packages = tuple(package for package in known.packages if package not in bound)
+    if not packages:
+        return named
+    own = NamedIndex(
+        name=known.name, url=known.url, packages=packages, upload_times=known.upload_times, flat=known.flat
+    )
+    return tuple(sorted((*named, own), key=lambda index: index.name))
+
+
+def _close(asked: ClosureRequest, engine: Engine, edges: Edges) -> Closure:
+    """The closure; where the engine has an index of its own and it gives nothing, the error says where that is."""
+    try:
+        return edges.close(asked)
+    except NoResolution as failure:
+        known = engine.index
+        if known is None or not any(index.url == known.url for index in asked.indexes):
+            raise
+        raise NoResolution(
+            f"{failure.message}. {where_the_wheels_are(engine.name, known)}", hint=failure.hint or index_hint(known)
+        ) from failure
+
+
+def where_the_wheels_are(name: str, known: PackageIndex) -> str:
+    """One sentence."""
+    return f"The wheels of {name} ({', '.join(known.packages)}) are at {known.url}: {known.note}"
+
+
+def index_hint(known: PackageIndex) -> str:
+    """What to type to see whether the index can be reached, or to give another that has the same wheels."""
+    if known.flat:
+        return f"pip download --no-deps --pre --find-links {known.url} {known.packages[0]}"
+    return f"--index {known.name}={known.url}={','.join(known.packages)}"
 
 
 def lockstep_records(toolkit: str | None) -> dict[str, str]:
@@ -267,7 +306,7 @@ def _lock_of(
         requested=request.requested,
         assumed=recorded_facts(question.model, question.workload, question.reference, question.assumed),
         allowed=tuple(sorted({item.text for item in question.allowances})),
-        driver_floor=driver_floor(engine.release.cuda, cuda_releases, _architectures(question)),
+        driver_floor=driver_floor(engine.release.driver_cuda, cuda_releases, _architectures(question)),
         cutoff=request.cutoff,
         workload=question.workload.name,
         data=tuple(found.records.items()),
@@ -334,6 +373,8 @@ def _refused(question: Question, *, closed: str | None = None) -> QResolveError:
         message += (
             f" The index's {engine.distribution} {closed} is not a file that was measured: its kernels are unknown."
         )
+    if engine.index is not None:
+        message += f" {where_the_wheels_are(engine.name, engine.index)}."
     verdicts = {row.verdict for row in short}
     if "broken" in verdicts:
         return Refuted(message, hint=hint)

@@ -14,6 +14,7 @@ class NamedIndex:
     """An index that only ``packages`` may come from, and that they must come from (``explicit``).
 
     ``upload_times`` False: the index does not say when a file came, so no cutoff can hold for its packages.
+    ``flat``: it is a page of links (pip's ``--find-links``) and no simple index.
     """
 
     name: str
@@ -21,6 +22,7 @@ class NamedIndex:
     packages: tuple[str, ...]
     explicit: bool = True
     upload_times: bool = True
+    flat: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,6 +78,7 @@ def project_text(request: ClosureRequest, also: tuple[str, ...] = ()) -> str:
         )
         settings["index"] = [
             {"name": index.name, "url": index.url, "explicit": index.explicit}
+            | ({"format": "flat"} if index.flat else {})
             for index in sorted(explicit, key=lambda index: index.name)
         ]
     project = {

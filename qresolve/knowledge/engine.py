@@ -14,6 +14,7 @@ from qresolve.knowledge.load import (
     digest_of,
     read_applying_files,
     read_fact_kinds,
+    read_package_index,
     read_release,
     read_source,
     read_specifier,
@@ -362,6 +363,7 @@ def load_engine(name: str, version: str | None = None) -> Engine:
         claims=tuple(claims),
         gated=table.texts("gated"),
         digests=reader.digests,
+        index=read_package_index(table.optional_table("index"), checked=checked),
     )
     table.done()
     return engine

@@ -17,7 +17,7 @@ from qresolve.classes import CLASSES
 from qresolve.data import data_folder
 from qresolve.errors import DataInvalid, UsageError
 from qresolve.facts import FACT_TYPES, FactKind, Scope, Value, Vocabulary
-from qresolve.knowledge.records import ROLES, Format, FormatBook, Release, Scheme, Source, Workload
+from qresolve.knowledge.records import ROLES, Format, FormatBook, PackageIndex, Release, Scheme, Source, Workload
 from qresolve.strict import Table, read_toml
 
 if TYPE_CHECKING:
@@ -229,6 +229,7 @@ def read_release(table: Table, *, checked: date) -> Release:
         pins=tuple(pins),
         source=read_source(table, checked=checked),
         tested_python=read_specifier(table, "tested-python") if "tested-python" in table else None,
+        torch_cuda=read_version(table, "torch-cuda") if "torch-cuda" in table else None,
     )
     table.done()
     return release
@@ -250,6 +251,23 @@ def read_applying_files(folder: Path, release: str, *, name: str) -> Iterable[Ta
             except InvalidSpecifier as error:
                 raise DataInvalid.at(f"{name}/{path.name}", "releases", f"not a version specifier: {error}") from error
         yield read_toml(path, name=f"{name}/{path.name}")
+
+
+def read_package_index(table: Table | None, *, checked: date) -> PackageIndex | None:
+    """The ``[index]`` table of an engine, if it has one."""
+    if table is None:
+        return None
+    found = PackageIndex(
+        name=table.text("name"),
+        url=table.text("url"),
+        packages=table.texts("packages"),
+        flat=table.flag("flat", default=False),
+        upload_times=table.flag("upload-times", default=True),
+        note=table.text("note"),
+        source=read_source(table, checked=checked),
+    )
+    table.done()
+    return found
 
 
 def constraint_files(folder: Path) -> tuple[Path, ...]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from packaging.version import Version
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import date
@@ -197,7 +199,8 @@ class Release:
 
     ``cuda`` is the CUDA of the build of the default index's wheel, ``toolkit`` the release of the ``cuda-toolkit``
     metapackage that the pinned torch requires. ``tested_python`` is what its authors test, where that is less than
-    what ``requires_python`` lets in.
+    what ``requires_python`` lets in. ``torch_cuda`` is the CUDA of the pinned torch on the default index, where it is
+    not that of the engine's own kernels: both are loaded into one process, and the driver must run both.
     """
 
     version: str
@@ -208,6 +211,29 @@ class Release:
     pins: tuple[Pin, ...]
     source: Source
     tested_python: SpecifierSet | None = None
+    torch_cuda: str | None = None
+
+    @property
+    def driver_cuda(self) -> str:
+        """The newest CUDA that runs in one process: the engine's own, or that of torch where it is another."""
+        return max((self.cuda, self.torch_cuda or self.cuda), key=Version)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackageIndex:
+    """Where the wheels of an engine are, when the default index has none of them.
+
+    ``packages`` must come from it and from nowhere else. ``flat``: a page of links instead of a simple index.
+    ``upload_times`` False: it does not say when a file came. ``note`` is one clause about what is elsewhere.
+    """
+
+    name: str
+    url: str
+    packages: tuple[str, ...]
+    flat: bool
+    upload_times: bool
+    note: str
+    source: Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,7 +264,8 @@ class Engine:
 
     ``distribution`` is what installs it; ``ladders`` are keyed by what they serve (``mxfp4@w4a4:dense``);
     ``unserved`` says of a format why no ladder serves it; ``gated`` are the packages that gates look at, whose
-    files a lock pins. ``digests`` maps ``kind:id`` of each record to the digest of its text.
+    files a lock pins. ``digests`` maps ``kind:id`` of each record to the digest of its text. ``index`` says where its
+    wheels are when the default index has none.
     """
 
     name: str
@@ -254,6 +281,7 @@ class Engine:
     claims: tuple[Claim, ...]
     gated: tuple[str, ...]
     digests: Mapping[str, str]
+    index: PackageIndex | None = None
 
     def ladder_for(self, scheme_key: str) -> Ladder | None:
         """The ladder that serves ``format@scheme:role``, if one does."""
