@@ -338,6 +338,14 @@ def _with_remedies(question: Question, release: str, row: Row, found: RowView) -
                     run=f"qresolve lock {same} --formats {found.selector} --allow {found.selector}={found.verdict}",
                 )
             )
+        cuda = question.engine(release).release.cuda
+        if found.verdict == "unknown" and question.host.nvcc is None and _holds_with_nvcc(question, release, row, cuda):
+            remedies.append(
+                Remedy(
+                    say=f"it is compiled on the host; with a CUDA {cuda} toolkit there it is {row.wanted}",
+                    run=f"qresolve lock {same} --formats {found.selector} --nvcc {cuda}",
+                )
+            )
         instead = alternatives(question, release, row)
         if instead:
             remedies.append(
@@ -347,6 +355,11 @@ def _with_remedies(question: Question, release: str, row: Row, found: RowView) -
                 )
             )
     return replace(found, remedy=tuple(remedies))
+
+
+def _holds_with_nvcc(question: Question, release: str, row: Row, cuda: str) -> bool:
+    there = replace(question, host=replace(question.host, nvcc=cuda), _benches={})
+    return next(Core(releases=(release,), rows=(row,), bench=there.bench).ways_of(release, row), None) is not None
 
 
 def options_of(question: Question, arch: str, *, model: bool = True) -> str:
