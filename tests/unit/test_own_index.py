@@ -100,7 +100,7 @@ def test_a_closure_that_is_found_is_handed_on() -> None:
 
 
 @pytest.mark.parametrize("flat", [True, False])
-def test_a_page_of_links_is_told_to_the_resolver_as_one(flat: bool) -> None:  # noqa: FBT001 - a parameter of the test
+def test_a_page_of_links_is_told_to_the_resolver_as_one(flat: bool) -> None:
     asked = ClosureRequest(requirements=("small==1.0",), indexes=indexes_of((), replace(VENDOR, flat=flat)))
     (written,) = tomli.loads(project_text(asked))["tool"]["uv"]["index"]
     assert written.get("format") == ("flat" if flat else None)
