@@ -48,6 +48,8 @@ class RouteView:
     class_: str
     decision: str
     gates: tuple[GateView, ...]
+    status: str = "supported"
+    status_why: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +99,11 @@ class RowView:
     def selector(self) -> str:
         """``mxfp4@w4a4:dense``."""
         return f"{self.format}@{self.scheme}:{self.role}"
+
+    @property
+    def reservation(self) -> RouteView | None:
+        """The selected route where its authors do not fully vouch for it: whoever says that the row holds says this."""
+        return next((item for item in self.routes if item.decision == "selected" and item.status != "supported"), None)
 
 
 def unserved(row: Row, why: str) -> RowView:
@@ -250,7 +257,15 @@ def routes_of(bench: Bench, table: FactTable, selected: str | None) -> tuple[Rou
         elif any(gate.outcome == "fail" for gate in gates):
             decision = "rejected"
         views.append(
-            RouteView(name=route.name, id=route.id, class_=_class_here(route, answer), decision=decision, gates=gates)
+            RouteView(
+                name=route.name,
+                id=route.id,
+                class_=_class_here(route, answer),
+                decision=decision,
+                gates=gates,
+                status=route.status,
+                status_why=route.status_why,
+            )
         )
     return tuple(views)
 

@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     from qresolve.lock.file import check_output, write_lock  # noqa: PLC0415
     from qresolve.locking import LockRequest, make_lock  # noqa: PLC0415
     from qresolve.locking_edges import open_edges  # noqa: PLC0415
-    from qresolve.report.lock_text import lock_lines  # noqa: PLC0415
+    from qresolve.report.lock_text import lock_lines, reservation_lines  # noqa: PLC0415
     from qresolve.target.drivers import read_cuda_releases  # noqa: PLC0415
 
     if arguments.json and arguments.output == "-":
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     with open_edges(offline=arguments.offline) as edges:
         locked = make_lock(question, request, edges, read_cuda_releases())
     write_lock(arguments.output, locked.lock, force=arguments.force)
-    for line in (*locked.notes, *lock_lines(locked.lock, arguments.output)):
+    for line in (*locked.notes, *lock_lines(locked.lock, arguments.output), *reservation_lines(locked.answer)):
         print(line, file=sys.stderr)
     if arguments.json:
         from qresolve.report.explain_json import explain_mapping  # noqa: PLC0415

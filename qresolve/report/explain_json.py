@@ -61,6 +61,8 @@ def row_mapping(row: RowView) -> dict[str, Any]:
                 "name": route.name,
                 "class": route.class_,
                 "decision": route.decision,
+                "status": route.status,
+                "status_why": route.status_why,
                 "gates": [
                     {
                         "id": gate.id,

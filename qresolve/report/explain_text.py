@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qresolve.report.explain_json import target_words
+from qresolve.report.lock_text import reservation_lines
 from qresolve.report.table import render_table
 
 if TYPE_CHECKING:
@@ -26,6 +27,16 @@ def explain_lines(question: Question, answer: Answer, *, verbose: bool, width: i
         width=width,
     )
     yield from _settings(answer.settings)
+    tested = answer.engine.release.tested_python
+    if tested is not None and not tested.contains(question.target.python):
+        yield ""
+        yield (
+            f"{answer.engine.name} {answer.engine.release.version} lets Python {question.target.python} in, "
+            f"and its authors test Python {tested}"
+        )
+    for line in reservation_lines(answer):
+        yield ""
+        yield line
     yield from _notes(asked)
     yield from _beside([row for row in answer.rows if not row.asked])
     if verbose:
@@ -37,6 +48,8 @@ def _table_row(row: RowView) -> tuple[str, ...]:
     verdict = row.verdict if row.holds else f"{row.verdict} (wanted {row.wanted})"
     if row.verdict == "unknown" and len(row.possible) > 1:
         verdict = f"unknown: {' or '.join(row.possible)}"
+    if row.reservation is not None:
+        verdict += f", {row.reservation.status}"
     if row.holds:
         kept = "lock it; the settings below keep it so on any host" if row.settings else "lock it"
         todo = kept if row.auto.loudness == "none" else "lock it; it needs the settings below"
@@ -100,6 +113,8 @@ def _beside(rows: list[RowView]) -> Iterator[str]:
         by_verdict: dict[tuple[str, str], list[str]] = {}
         for row in found:
             words = row.verdict if row.holds else f"{row.verdict}, not {row.wanted}"
+            if row.reservation is not None:
+                words += f", {row.reservation.status}"
             by_verdict.setdefault((words, row.route or ""), []).append(row.arch)
         parts = [
             f"{words} on {', '.join(archs)}" + (f" ({route})" if route and words != "native" else "")
@@ -112,7 +127,8 @@ def _routes(row: RowView) -> Iterator[str]:
     yield ""
     yield f"routes of {row.selector} on {row.arch}, in the engine's order:"
     for route in row.routes:
-        yield f"  {route.decision:9} {route.class_:12} {route.name}"
+        status = f" ({route.status}: {route.status_why})" if route.status != "supported" else ""
+        yield f"  {route.decision:9} {route.class_:12} {route.name}{status}"
         for gate in route.gates:
             if gate.outcome == "pass" and route.decision != "selected":
                 continue

@@ -32,6 +32,18 @@ def refusal(answer: Answer, short: Sequence[RowView]) -> tuple[str, str | None]:
     return f"{release}: {'; '.join(parts)}. Nothing was written.", hint
 
 
+def reservation_lines(answer: Answer) -> Iterator[str]:
+    """What the authors of a locked route do not vouch for, each once: a lock of it is not written without a word."""
+    seen = set()
+    for row in answer.rows:
+        route = row.reservation
+        if route is not None:
+            line = f"{row.selector}: {route.name} is {route.status}: {route.status_why}"
+            if line not in seen:
+                seen.add(line)
+                yield line
+
+
 def lock_lines(lock: Lock, where: str) -> Iterator[str]:
     """What was locked, for stderr."""
     yield f"{lock.engine} {lock.engine_version}, {len(lock.packages)} packages, CUDA {lock.target.cuda} -> {where}"
