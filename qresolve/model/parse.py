@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qresolve.errors import UsageError
-from qresolve.model.layers import LinearLayer, check_blocks, experts_of, head_size_of, linear_layers
+from qresolve.model.layers import LinearLayer, check_blocks, experts_of, head_size_of, linear_layers, optional_whole
 from qresolve.model.model import Model, Part, Problem, Variant
 from qresolve.model.quantization import WITHOUT_MODEL, Held, Quantization, parse_quantization, word
 from qresolve.model.records import SCHEME_KEYS
@@ -68,7 +68,7 @@ def parse_model(
         assumed=dict(sorted(assumed.items())),
         parts=tuple(sorted(parts, key=lambda part: order.index(part.key))),
         problems=tuple(problems),
-        latent_attention=layout is not None and layout.attention == "latent",
+        latent_attention=_latent_attention(config, layout),
         roles={role: _smallest(layers, role) for role in ("dense", "moe")},
         records=records,
     )
@@ -91,10 +91,10 @@ def _facts(
     dtype = book.dtypes.get(words[0].removeprefix("torch.")) if words else None
     _say(facts, assumed, "workload.dtype", dtype, f"dtype {words[0]}" if words else "no dtype")
     head = None
-    if layout is None:
-        why = f"model type {kind or 'missing'}: its layers are not described here"
-    elif layout.attention == "latent":
+    if _latent_attention(config, layout):
         why = "multi-head latent attention"
+    elif layout is None:
+        head, why = optional_whole(config, "head_dim"), f"model type {kind or 'missing'} is not described here"
     else:
         head, why = head_size_of(config), "no head_dim, hidden_size or num_attention_heads"
     _say(facts, assumed, "workload.head-size", head, why)
@@ -109,6 +109,11 @@ def _facts(
     assumed["workload.dcp"] = "no option"
     assumed["workload.quantizer"] = "the checkpoint is not quantized"
     return facts, assumed
+
+
+def _latent_attention(config: Table, layout: Layout | None) -> bool:
+    """Whether keys and values are cached in a latent space, also of a model type that is not described."""
+    return config.raw("kv_lora_rank") is not None if layout is None else layout.attention == "latent"
 
 
 def _say(facts: dict[str, Value], assumed: dict[str, str], key: str, value: Value | None, why: str) -> None:

@@ -165,6 +165,19 @@ def test_an_unlisted_model_type_keeps_the_reference_sizes_and_says_so(tmp_path: 
     assert {"workload.n", "workload.k", "workload.head-size", "workload.sinks"} <= set(model.assumed)
 
 
+def test_latent_attention_of_an_unlisted_model_is_seen(tmp_path: Path) -> None:
+    model = parsed(changed(tmp_path, "deepseek-v3-fp8", model_type="brand_new"))
+    assert model.unknown("fp8@e4m3:kv")
+    assert "workload.head-size" in model.assumed
+    assert not parsed(changed(tmp_path, "llama-fp8-dynamic", model_type="brand_new")).unknown("fp8@e4m3:kv")
+
+
+def test_deepseek_v4_is_named(tmp_path: Path) -> None:
+    """Its quant_method is fp8 and its experts are not."""
+    with pytest.raises(UsageError, match="model_type = deepseek_v4"):
+        parsed(changed(tmp_path, "deepseek-v3-fp8", model_type="deepseek_v4"))
+
+
 def test_a_missing_size_is_assumed_and_said(tmp_path: Path) -> None:
     model = parsed(changed(tmp_path, "llama-fp8-dynamic", intermediate_size=None))
     assert "mlp.down_proj" in model.assumed["workload.k"]
@@ -201,6 +214,8 @@ def test_a_text_part_is_read(tmp_path: Path) -> None:
         ("llama-gptq-64", {"checkpoint_format": "marlin"}, "checkpoint_format = marlin"),
         ("llama-gptq-64", {"quant_method": "aqlm"}, "quant_method = aqlm"),
         ("llama-gptq-64", {"quant_method": "mxfp4"}, "known of gpt_oss only"),
+        ("llama-awq", {"version": "gemv"}, "version = gemv"),
+        ("deepseek-v3-fp8", {"fmt": "e5m2"}, "fmt = e5m2"),
         ("llama-bnb-nf4", {"load_in_4bit": False, "load_in_8bit": True}, "load_in_8bit = true"),
         ("llama-bnb-nf4", {"bnb_4bit_quant_type": "fp4"}, "bnb_4bit_quant_type = fp4"),
         ("deepseek-v3-fp8", {"weight_block_size": [64, 64]}, "weight_block_size = 64x64"),
