@@ -51,7 +51,10 @@ FLOORS: Mapping[str, tuple[Mapping[str, Value], Mapping[str, Value]]] = {
         {"package.nvidia-cudnn-frontend": "1.12.0"},
     ),
     "triton.compiles-fp8": ({"toolchain.triton.fp8": "decomposed"}, {"toolchain.triton.fp8": "none"}),
-    "triton.multiplies-fp8": ({"toolchain.triton.fp8": "native"}, {"toolchain.triton.fp8": "decomposed"}),
+    "triton.multiplies-fp8": (
+        {"toolchain.triton.fp8": "native", "toolchain.triton.fp8-64-rows": "native"},
+        {"toolchain.triton.fp8": "native", "toolchain.triton.fp8-64-rows": "decomposed"},
+    ),
     "triton.multiplies-fp8-in-16-rows": (
         {"toolchain.triton.fp8-16-rows": "native"},
         {"toolchain.triton.fp8-16-rows": "decomposed"},
@@ -128,6 +131,7 @@ def test_the_results_follow_from_the_instructions() -> None:
         ("bf16", {80, 86, 89, 90, 100, 103, 110, 120, 121}),
         ("int8", {75, 80, 86, 89, 90, 100, 103, 110, 120, 121}),
         ("fp8", {89, 90, 100, 103, 110, 120, 121}),
+        ("fp8-64-rows", {89, 90, 100, 103, 110, 120, 121}),
         ("fp8-16-rows", {89, 90, 100, 103, 110, 120, 121}),
         ("mxfp8", {100, 103, 110, 120, 121}),
         ("mxfp4", {100, 103, 110, 120, 121}),
