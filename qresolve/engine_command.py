@@ -32,13 +32,38 @@ def _flatten(value: object, root: Path) -> Leaves:
 
 def takes_flags(argv: Sequence[str], flags: EngineFlags) -> bool:
     """Whether the command ``argv`` is one that reads the engine's options."""
+    return any(begins_with(argv, command) for command in flags.commands)
+
+
+def begins_with(argv: Sequence[str], command: tuple[str, ...]) -> bool:
+    """Whether ``argv`` begins as ``command`` does, in which ``{python}`` stands for any Python interpreter."""
     if not argv:
         return False
     program = argv[0].rsplit("/", 1)[-1]
     if _PYTHON_NAME.fullmatch(program):
         program = "{python}"
-    seen = (program, *argv[1:])
-    return any(seen[: len(command)] == command for command in flags.commands)
+    return (program, *argv[1:])[: len(command)] == command
+
+
+def check_calls(argv: Sequence[str], settings: Iterable[Setting], flags: EngineFlags) -> tuple[str, ...]:
+    """What the command must do of itself for the settings, where it cannot be told from ``argv`` that it does.
+
+    Raises:
+        UsageError: it is another command of the engine, which does something else.
+    """
+    owed = []
+    for call in flags.called(settings):
+        if call.argv and begins_with(argv, call.argv):
+            continue
+        other = next((item for item in flags.calls if item.argv and begins_with(argv, item.argv)), None)
+        if other is not None and other.root == call.root:
+            raise UsageError(
+                f"`{' '.join(argv[: len(other.argv)])}` is {'.'.join(call.root)} = {other.value}, and the lock fixes "
+                f"{call.value}: {call.say}",
+                hint=f"qresolve run -- {' '.join(call.argv).replace('{python}', 'python')}" if call.argv else None,
+            )
+        owed.append(call.say)
+    return tuple(owed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

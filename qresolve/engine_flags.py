@@ -43,6 +43,19 @@ class EngineFlag:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EngineCall:
+    """A value of the configuration that no option carries: ``say`` tells what the program itself must do.
+
+    ``argv`` begins the command that does it; empty where it is a call in the user's own program.
+    """
+
+    root: Path
+    value: str
+    say: str
+    argv: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFlags:
     """What is known of one engine's command line. ``commands`` are beginnings of commands that read the flags."""
 
@@ -51,6 +64,33 @@ class EngineFlags:
     commands: tuple[tuple[str, ...], ...]
     choice_prefixes: tuple[str, ...]
     config_file_flag: str | None
+    calls: tuple[EngineCall, ...] = ()
+
+    def carried(self, settings: Iterable[Setting]) -> tuple[Setting, ...]:
+        """The settings without those that only the program itself can fulfil."""
+        called = {call.root for call in self.calls}
+        return tuple(setting for setting in settings if setting.path is None or _path(setting) not in called)
+
+    def called(self, settings: Iterable[Setting]) -> tuple[EngineCall, ...]:
+        """What the program itself must do for these settings.
+
+        Raises:
+            DataInvalid: a value of such a root that no record explains.
+        """
+        found = []
+        roots = {call.root for call in self.calls}
+        for setting in settings:
+            if setting.path is None or _path(setting) not in roots:
+                continue
+            call = next(
+                (item for item in self.calls if (item.root, item.value) == (_path(setting), setting.value)), None
+            )
+            if call is None:
+                raise DataInvalid(
+                    f"constraints/engines/{self.engine}/settings.toml: no call makes `{setting.path}` {setting.value!r}"
+                )
+            found.append(call)
+        return tuple(found)
 
     def carrier(self, path: Path) -> EngineFlag:
         """The most specific option that carries ``path``.
@@ -93,6 +133,18 @@ def parse_engine_flags(table: Table) -> EngineFlags:
         commands.append(entry.texts("argv"))
         entry.text("source")
         entry.done()
+    calls = []
+    for entry in table.tables("call"):
+        calls.append(
+            EngineCall(
+                root=tuple(entry.text("root").split(".")),
+                value=entry.text("value"),
+                say=entry.text("say"),
+                argv=entry.texts("argv", ()),
+            )
+        )
+        entry.text("source")
+        entry.done()
     environment = table.table("environment")
     prefixes = environment.texts("choice_prefixes")
     environment.text("source")
@@ -109,6 +161,7 @@ def parse_engine_flags(table: Table) -> EngineFlags:
         commands=tuple(commands),
         choice_prefixes=prefixes,
         config_file_flag=config_file_flag,
+        calls=tuple(calls),
     )
     table.text("release")
     table.day("checked")
@@ -171,9 +224,9 @@ def render_leaves(leaves: Mapping[Path, Any], flags: EngineFlags) -> tuple[str, 
 
 
 def render_flags(settings: Iterable[Setting], flags: EngineFlags) -> tuple[str, ...]:
-    """The engine's options for the settings that change its configuration; variables are left out.
+    """The engine's options for the settings that change its configuration; variables and calls are left out.
 
     Raises:
         DataInvalid: no option carries a setting.
     """
-    return render_leaves(setting_leaves(settings), flags)
+    return render_leaves(setting_leaves(flags.carried(settings)), flags)

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from qresolve.engine_command import check_config_file, config_file_of, merge_flags, takes_flags, unlocked_choices
+from qresolve.engine_command import (
+    check_calls,
+    check_config_file,
+    config_file_of,
+    merge_flags,
+    takes_flags,
+    unlocked_choices,
+)
 from qresolve.errors import UsageError
 from qresolve.settings_text import inherit, inherits, variable_text
 
@@ -35,7 +42,8 @@ class Replaced:
 class EngineStart:
     """A command that is ready to run: program, arguments (the first is the program's name), all variables.
 
-    ``unlocked`` are options that can change which kernel is picked, though the lock says nothing of them.
+    ``unlocked`` are options that can change which kernel is picked, though the lock says nothing of them. ``owed`` is
+    what the program must do of itself for the lock's verdicts.
     """
 
     program: str
@@ -43,6 +51,7 @@ class EngineStart:
     variables: dict[str, str]
     replaced: tuple[Replaced, ...]
     unlocked: tuple[str, ...]
+    owed: tuple[str, ...] = ()
 
 
 def merge_variables(
@@ -114,6 +123,8 @@ def plan_start(
     """
     if not command:
         raise UsageError("no command to run", hint="qresolve run -- vllm serve MODEL")
+    owed = check_calls(command, settings, flags)
+    settings = flags.carried(settings)
     configures = any(setting.path is not None for setting in settings)
     if configures and not takes_flags(command, flags):
         known = ", ".join(f"`{' '.join(known)}`" for known in flags.commands)
@@ -136,6 +147,7 @@ def plan_start(
         variables=merged,
         replaced=replaced,
         unlocked=unlocked,
+        owed=owed,
     )
 
 

@@ -65,7 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
         version=".".join(lock.target.python.split(".")[:2]),
     )
     configures = any(setting.path is not None for setting in settings)
-    flags = render_flags(settings, read_engine_flags(lock.engine)) if configures else ()
+    known = read_engine_flags(lock.engine) if configures else None
+    flags = render_flags(settings, known) if known is not None else ()
     shown = "json" if arguments.json else arguments.format
     if shown == "json":
         answer = {
@@ -84,4 +85,6 @@ def run(arguments: argparse.Namespace) -> int:
         print(line)
     if flags:
         print(f"# options for {lock.engine}: {shlex.join(flags)}")
+    for call in known.called(settings) if known is not None else ():
+        print(f"# {call.root[-1]} = {call.value}: {call.say}")
     return 0

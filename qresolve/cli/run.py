@@ -55,6 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
     for change in start.replaced:
         now = "removed" if change.now is None else f"set to {change.now}"
         print(f"{change.name} was {change.before}, {now} as locked", file=sys.stderr)
+    for say in start.owed:
+        print(f"the lock's verdicts need this of the program: {say}", file=sys.stderr)
     for choice in start.unlocked:
         print(f"warning: the lock's verdicts were made without: {choice}", file=sys.stderr)
     if arguments.dry_run:
