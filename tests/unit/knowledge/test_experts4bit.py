@@ -6,6 +6,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from qresolve.cli.main import main
@@ -19,6 +20,7 @@ from qresolve.knowledge.engine import applying, load_engine
 from qresolve.knowledge.load import read_vocabulary
 from qresolve.knowledge.records import STATUSES
 from qresolve.strict import read_toml
+from qresolve.wheels.index import read_wheel_index
 from tests import knowledge_support as support
 
 if TYPE_CHECKING:
@@ -104,6 +106,19 @@ def test_each_known_release_brings_its_kernels_by_an_extra_that_its_rule_accepts
         kernels = offered["package.grouped-nf4-gemm"]
         assert kernels.requirements == ("experts4bit-qlora[fast]",)
         assert _accepted(release.version, kernels.value)
+
+
+def test_the_rule_is_what_the_measured_wheels_declare() -> None:
+    rows = {row.version: row for row in read_wheel_index(NAME)}
+    for release in support.engine(NAME).releases:
+        declared = [Requirement(text) for text in rows[release.version].declared.requires_dist or ()]
+        fast = next(
+            item
+            for item in declared
+            if item.name == "grouped-nf4-gemm" and item.marker is not None and item.marker.evaluate({"extra": "fast"})
+        )
+        for kernels in ("0.42.0", "0.43.0", "0.46.1", "0.51.0"):
+            assert _accepted(release.version, kernels) is fast.specifier.contains(kernels)
 
 
 # ---------------------------------------------------------------- NF4 experts
