@@ -179,7 +179,7 @@ def _check_release(question: Question, engine: Engine, cuda_releases: CudaReleas
     if target.driver is None:
         return
     driver = parse_driver(target.driver)
-    cuda = release.driver_cuda
+    cuda = release.cuda
     for gpu in target.gpus:
         support = driver_supports(
             cuda,
@@ -211,6 +211,7 @@ def closure_request(question: Question, request: LockRequest, engine: Engine, so
     target = question.target
     return ClosureRequest(
         requirements=tuple(requirements),
+        constraints=engine.release.constraints,
         python=target.python,
         machine=target.machine,
         glibc=target.glibc,
@@ -249,7 +250,8 @@ def _close(asked: ClosureRequest, engine: Engine, edges: Edges) -> Closure:
 
 def where_the_wheels_are(name: str, known: PackageIndex) -> str:
     """One sentence."""
-    return f"The wheels of {name} ({', '.join(known.packages)}) are at {known.url}: {known.note}"
+    packages = "" if known.packages == (name,) else f" ({', '.join(known.packages)})"
+    return f"The wheels of {name}{packages} are at {known.url}: {known.note}"
 
 
 def index_hint(known: PackageIndex) -> str:
@@ -306,7 +308,7 @@ def _lock_of(
         requested=request.requested,
         assumed=recorded_facts(question.model, question.workload, question.reference, question.assumed),
         allowed=tuple(sorted({item.text for item in question.allowances})),
-        driver_floor=driver_floor(engine.release.driver_cuda, cuda_releases, _architectures(question)),
+        driver_floor=driver_floor(engine.release.cuda, cuda_releases, _architectures(question)),
         cutoff=request.cutoff,
         workload=question.workload.name,
         data=tuple(found.records.items()),

@@ -136,6 +136,8 @@ def _read_transport(text: str) -> FailureFacts | None:
             message=f"{name or 'a package'} is not in uv's cache, and the network is not to be used",
             change="leave out --offline once",
         )
+    if (match := _UNREADABLE.search(text)) and "://" in match["name"]:  # a page of links, not a wheel
+        return FailureFacts(reason="index", message=f"{redact_url(match['name'])} cannot be reached or holds no links")
     if match := _UNREADABLE.search(text):
         return FailureFacts(
             reason="index",

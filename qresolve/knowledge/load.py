@@ -229,7 +229,7 @@ def read_release(table: Table, *, checked: date) -> Release:
         pins=tuple(pins),
         source=read_source(table, checked=checked),
         tested_python=read_specifier(table, "tested-python") if "tested-python" in table else None,
-        torch_cuda=read_version(table, "torch-cuda") if "torch-cuda" in table else None,
+        constraints=table.texts("constraints", ()),
     )
     table.done()
     return release

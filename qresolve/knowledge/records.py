@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from packaging.version import Version
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import date
@@ -199,8 +197,8 @@ class Release:
 
     ``cuda`` is the CUDA of the build of the default index's wheel, ``toolkit`` the release of the ``cuda-toolkit``
     metapackage that the pinned torch requires. ``tested_python`` is what its authors test, where that is less than
-    what ``requires_python`` lets in. ``torch_cuda`` is the CUDA of the pinned torch on the default index, where it is
-    not that of the engine's own kernels: both are loaded into one process, and the driver must run both.
+    what ``requires_python`` lets in. ``constraints`` are requirements that a lock adds, because the release's own
+    metadata lets in what does not go together.
     """
 
     version: str
@@ -211,12 +209,7 @@ class Release:
     pins: tuple[Pin, ...]
     source: Source
     tested_python: SpecifierSet | None = None
-    torch_cuda: str | None = None
-
-    @property
-    def driver_cuda(self) -> str:
-        """The newest CUDA that runs in one process: the engine's own, or that of torch where it is another."""
-        return max((self.cuda, self.torch_cuda or self.cuda), key=Version)
+    constraints: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ import pytest
 import tomli
 
 from qresolve.cli.lock import parse_indexes
+from qresolve.closure.failure import parse_failure
 from qresolve.closure.request import Closure, ClosureRequest, NamedIndex
 from qresolve.closure.uv import project_text
 from qresolve.errors import NoResolution
@@ -111,9 +112,12 @@ def test_a_page_of_links_is_not_offered_as_an_index() -> None:
     assert VENDOR.url in where_the_wheels_are("small", VENDOR)
 
 
-def test_the_driver_must_run_the_newest_cuda_of_the_process() -> None:
-    release = engine((route("a"),), (ladder("f", ("a",)),)).release
-    assert release.driver_cuda == "13.0"
-    assert replace(release, cuda="12.8").driver_cuda == "12.8"
-    assert replace(release, cuda="12.8", torch_cuda="13.0").driver_cuda == "13.0"
-    assert replace(release, cuda="13.0", torch_cuda="12.8").driver_cuda == "13.0"
+def test_with_one_package_of_the_engines_name_it_is_named_once() -> None:
+    alone = replace(VENDOR, packages=("small",))
+    assert where_the_wheels_are("small", alone).count("small") == 1
+
+
+def test_a_page_of_links_that_cannot_be_read_is_no_broken_wheel() -> None:
+    facts = parse_failure("error: Failed to read `--find-links` URL: https://user:secret@links.example/wheels")
+    assert (facts.reason, facts.package) == ("index", None)
+    assert facts.message.startswith("https://links.example/wheels cannot be reached")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from packaging.requirements import Requirement
 
 from qresolve.classes import CLASSES
 from qresolve.completions import Thresholds, possible
@@ -295,6 +296,10 @@ def test_the_backend_setting_becomes_its_option() -> None:
     assert render_flags([Setting(path="backend", value="pytorch")], flags) == ("--backend", "pytorch")
 
 
-def test_a_lock_asks_for_the_driver_of_torchs_cuda() -> None:
+def test_a_lock_keeps_torch_at_the_cuda_of_turbomind() -> None:
     release = engine("lmdeploy").release
-    assert (release.cuda, release.driver_cuda) == ("12.8", "13.0")
+    (constraint,) = (Requirement(text) for text in release.constraints)
+    (pin,) = (pin for pin in release.pins if pin.package == "torch")
+    assert constraint.name == "torch"
+    assert constraint.specifier.contains(pin.version)
+    assert not constraint.specifier.contains("2.12.1")
