@@ -25,6 +25,9 @@ MOST_LINES = 420
 # Modules at the edge: they read files, start processes, reach the network or ask the clock. All others are pure.
 EDGE = (
     "qresolve.__main__",
+    "qresolve.audit.ask_selectors",
+    "qresolve.audit.inside",
+    "qresolve.audit.release_files",
     "qresolve.cli",
     "qresolve.closure",
     "qresolve.data",
@@ -57,7 +60,7 @@ MAY_ASK_THE_DRIVER = {"qresolve.target.detect": {"pynvml"}}
 # Records that hold a cache, a resource or a state, and say so. Everything else is frozen.
 NOT_FROZEN = {
     "qresolve.facts.FactTable": "derived facts are remembered",
-    "qresolve.judging.Question": "engines and benches are laid out on demand",
+    "qresolve.question.Question": "engines and benches are laid out on demand",
     "qresolve.ledger.Ledger": "decisions are added",
     "qresolve.resolution.Core": "contexts are added",
     "qresolve.resolution._Ways": "ways are found on demand",
@@ -76,7 +79,7 @@ BY_POSITION = {
     "qresolve.resolution.Core",
     "qresolve.ledger.Ledger",
     "qresolve.facts.FactTable",
-    "qresolve.judging.Question",
+    "qresolve.question.Question",
     "qresolve.ways.Bench",
 }
 

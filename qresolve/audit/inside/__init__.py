@@ -1,0 +1,1 @@
+"""Scripts that run in an interpreter where an engine is installed; they import nothing of qresolve."""

@@ -1,0 +1,210 @@
+"""Which questions the behaviour audit asks a release's selectors, and what our simulation says to each. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from qresolve.completions import answer_from
+from qresolve.errors import DataInvalid
+from qresolve.gates import ALWAYS, Undecided, decide
+from qresolve.knowledge.records import ClassVariant
+from qresolve.selector import named_backend, ordered_routes, select
+from qresolve.situation import Host, facts_of, offered_backends
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from qresolve.arch import Architectures, ImageArch
+    from qresolve.facts import FactTable, Value
+    from qresolve.knowledge.records import Engine, Ladder, Scheme, Workload
+    from qresolve.strict import Table
+
+NOTHING = ""
+"""The answer of a selector that refuses: there is no kernel."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Presence:
+    """What is taken to be there: modules hidden or stubbed, a CUDA toolkit with ninja or none, and the facts so made.
+
+    ``settings`` says whether named backends are asked for too, ``alone`` whether a process asks for nothing else: the
+    engine looks for the package once, when it is imported.
+    """
+
+    id: str
+    toolkit: bool
+    settings: bool
+    alone: bool
+    hide: tuple[str, ...]
+    stub: tuple[str, ...]
+    facts: Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Questionnaire:
+    """How an engine's selectors are asked; ``quantizers`` by role and, before that, by scheme key.
+
+    ``unasked`` are scheme keys for which the engine asks no selector.
+    """
+
+    script: str
+    archs: tuple[int, ...]
+    presences: tuple[Presence, ...]
+    quantizers: Mapping[str, str]
+    unasked: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One question: a scheme under settings (fact, value); everything else automatic."""
+
+    scheme: str
+    settings: tuple[tuple[str, str], ...]
+
+    @property
+    def text(self) -> str:
+        """``mxfp4@w4a4:dense config.kernel_config.moe_backend=b12x``."""
+        return " ".join((self.scheme, *(f"{fact}={value}" for fact, value in self.settings)))
+
+
+def parse_questionnaire(table: Table) -> Questionnaire:
+    """Read ``constraints/audited/<engine>.toml``.
+
+    Raises:
+        DataInvalid: a key is missing, unknown or of another type.
+    """
+    table.day("checked")
+    table.text("read-from")
+    presences = []
+    for entry in table.tables("presence"):
+        facts = entry.optional_table("facts")
+        presences.append(
+            Presence(
+                id=entry.text("id"),
+                toolkit=entry.flag("toolkit"),
+                settings=entry.flag("settings"),
+                alone=entry.flag("alone", default=False),
+                hide=entry.texts("hide", ()),
+                stub=entry.texts("stub", ()),
+                facts={} if facts is None else {key: facts.text(key) for key in facts},
+            )
+        )
+        entry.done()
+    quantizers: dict[str, str] = {}
+    for entry in table.tables("quantizer"):
+        name = entry.text("name")
+        for key in entry.texts("schemes", ()) or (entry.text("role"),):
+            if key in quantizers:
+                raise entry.fail("name", f"`{key}` has a quantizer already")
+            quantizers[key] = name
+        entry.done()
+    found = Questionnaire(
+        script=table.text("script"),
+        archs=table.wholes("archs"),
+        presences=tuple(presences),
+        quantizers=quantizers,
+        unasked=table.texts("unasked", ()),
+    )
+    table.done()
+    if len({presence.id for presence in found.presences}) != len(found.presences):
+        raise table.fail("presence", "two have the same id")
+    return found
+
+
+def points_of(engine: Engine, questionnaire: Questionnaire, presence: Presence) -> tuple[Point, ...]:
+    """Every scheme that the release has a ladder for: automatic, and with each backend that names a route of it."""
+    found = []
+    for scheme in sorted(set(engine.ladders) - set(questionnaire.unasked)):
+        ladder = engine.ladders[scheme]
+        found.append(Point(scheme=scheme, settings=()))
+        for explicit in ladder.explicit if presence.settings else ():
+            if explicit.offer:
+                backends = offered_backends(engine, ladder)
+                found += [Point(scheme=scheme, settings=((explicit.fact, backend),)) for backend in backends]
+    return tuple(found)
+
+
+def _no_image_measured(_project: str, _library: str, _unit: str) -> tuple[ImageArch, ...] | None:
+    return None
+
+
+def point_facts(
+    point: Point,
+    *,
+    sm: int,
+    presence: Presence,
+    engine: Engine,
+    questionnaire: Questionnaire,
+    schemes: Mapping[str, Scheme],
+    workload: Workload,
+    architectures: Architectures,
+) -> FactTable:
+    """All facts of a point: the release's pins, a host that shows what ``presence`` says, and the point's settings."""
+    role = point.scheme.rpartition(":")[2]
+    quantizer = questionnaire.quantizers.get(point.scheme) or questionnaire.quantizers.get(role)
+    if quantizer is None:
+        raise DataInvalid(f"constraints/audited/{engine.name}.toml: no quantizer for {point.scheme}")
+    assumed: dict[str, Value] = {"workload.quantizer": quantizer, "host.nvidia-artifactory": True}
+    if presence.toolkit:
+        assumed |= {"host.nvcc": engine.release.cuda, "host.ninja": True, "host.nvcc-on-path": True}
+    if point.scheme == "mxfp4@gpt-oss:moe":
+        assumed["workload.moe-activation"] = "swigluoai"
+    assumed |= presence.facts
+    assumed |= dict(point.settings)
+    return facts_of(
+        engine=engine,
+        sm=sm,
+        scheme=schemes[point.scheme],
+        workload=workload,
+        host=Host.without_toolkit(),
+        images=_no_image_measured,
+        architectures=architectures,
+        assumed=assumed,
+    )
+
+
+def simulated(engine: Engine, ladder: Ladder, facts: FactTable, *, role: str) -> str | None:
+    """What our selector answers: names of routes, :data:`NOTHING` where it refuses, None where it cannot tell.
+
+    For a KV cache with no backend named, all valid ones in order, joined by ``+``, as the engine lists them.
+    """
+    answer = answer_from(facts)
+    # Only what the engine's selector looks at: what a picked kernel needs later is none of its questions.
+    bare = {
+        key: replace(route, execute=(), classes=(ClassVariant(when=ALWAYS, class_="native", why=""),))
+        for key, route in engine.routes.items()
+    }
+    try:
+        if role == "kv" and all(named_backend(item, ("?",), answer) is None for item in ladder.explicit):
+            valid = [
+                engine.routes[route].name
+                for route in ordered_routes(ladder, answer)
+                if not engine.routes[route].explicit_only
+                and all(decide(gate.when, answer) for gate in engine.routes[route].select)
+            ]
+            return "+".join(dict.fromkeys(valid)) or NOTHING
+        found = select(ladder, bare, answer)
+    except Undecided:
+        return None
+    return engine.routes[found.route].name if found.route else NOTHING
+
+
+def experts_agree(engine: Engine, simulated_name: str, real: str) -> bool:
+    """Whether a real answer ``BACKEND/ExpertsClass`` is the simulated backend, by a class that its record names."""
+    backend, _, experts = real.partition("/")
+    if backend != simulated_name:
+        return False
+    if not experts:
+        return True
+    named = [route.source.where for route in engine.routes.values() if route.name == backend]
+    return any(experts in where for where in named)
+
+
+def all_points(engine: Engine, questionnaire: Questionnaire) -> Iterator[tuple[Presence, int, Point]]:
+    """Every question of an audit in order."""
+    for presence in questionnaire.presences:
+        points = points_of(engine, questionnaire, presence)
+        for sm in questionnaire.archs:
+            for point in points:
+                yield presence, sm, point
