@@ -16,7 +16,7 @@ from qresolve.closure.lockstep import read_lockstep_rules
 from qresolve.closure.request import Closure, ClosureRequest, NamedIndex
 from qresolve.errors import LowerClass, NoResolution, QResolveError, Refuted, Unproved
 from qresolve.gates import leaves
-from qresolve.judging import Answer, Question, answer, answer_for
+from qresolve.judging import Answer, answer, answer_for
 from qresolve.knowledge.load import digest_of
 from qresolve.ledger import ClosureFailed, Ledger
 from qresolve.lock.model import GatedBecause, Lock, LockedFormat, LockedPackage, LockedTarget
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from qresolve.arch import Architecture
     from qresolve.explain import RowView
     from qresolve.knowledge.records import Engine, PackageIndex
+    from qresolve.question import Question
     from qresolve.target.drivers import CudaReleases
 
 MOST_CLOSURES = 20

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import argparse
 
-    from qresolve.judging import Question
+    from qresolve.question import Question
 
 
 def add_target_options(parser: argparse.ArgumentParser) -> None:
@@ -60,8 +60,8 @@ def read_question(arguments: argparse.Namespace) -> Question:
     Raises:
         UsageError: an option is wrong, or two contradict each other.
     """
-    from qresolve.judging import ask_question  # noqa: PLC0415
     from qresolve.model.read import read_checkpoint  # noqa: PLC0415
+    from qresolve.question import ask_question  # noqa: PLC0415
     from qresolve.report.model_text import model_lines  # noqa: PLC0415
     from qresolve.target.target import build_target, describe_defaults, read_target_data  # noqa: PLC0415
 

@@ -9,9 +9,10 @@ from qresolve.model.asking import shared_facts
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from qresolve.explain import RowView
+    from qresolve.explain import GateView, RouteView, RowView
     from qresolve.facts import Value
-    from qresolve.judging import Answer, Question
+    from qresolve.judging import Answer
+    from qresolve.question import Question
 
 
 def explain_mapping(question: Question, answer: Answer) -> dict[str, Any]:
@@ -61,24 +62,33 @@ def row_mapping(row: RowView) -> dict[str, Any]:
                 "name": route.name,
                 "class": route.class_,
                 "decision": route.decision,
-                "status": route.status,
-                "status_why": route.status_why,
-                "gates": [
-                    {
-                        "id": gate.id,
-                        "outcome": gate.outcome,
-                        "needs": gate.needs,
-                        "have": gate.have,
-                        "loudness": gate.loudness,
-                        "source": gate.source,
-                    }
-                    for gate in route.gates
-                ],
+                "gates": [*(gate_mapping(gate) for gate in route.gates), *_status(route)],
             }
             for route in row.routes
         ],
         "remedy": [{"say": remedy.say, "run": remedy.run} for remedy in row.remedy],
     }
+
+
+def gate_mapping(gate: GateView) -> dict[str, Any]:
+    """One element of a route's ``gates``."""
+    return {
+        "id": gate.id,
+        "outcome": gate.outcome,
+        "needs": gate.needs,
+        "have": gate.have,
+        "loudness": gate.loudness,
+        "source": gate.source,
+    }
+
+
+def _status(route: RouteView) -> list[dict[str, Any]]:
+    """How far a route's authors vouch for it, as one more gate: what the shape of a route promises stays as it is."""
+    if route.status == "supported":
+        return []
+    have = f"{route.status}: {route.status_why}"
+    gate = {"id": "status", "outcome": "unknown", "needs": "supported", "have": have}
+    return [{**gate, "loudness": "silent", "source": "the record of the route"}]
 
 
 def target_words(target: Mapping[str, Any]) -> str:

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from qresolve.explain import RowView
-    from qresolve.judging import Answer, Question
+    from qresolve.judging import Answer
+    from qresolve.question import Question
     from qresolve.setting import Setting
 
 
@@ -90,6 +91,9 @@ def _notes(rows: list[RowView]) -> Iterator[str]:
                 seen.add(claim.id)
                 yield ""
                 yield f'note: "{claim.claim}" is not so: {claim.refutation} [{claim.source.where}]'
+        if row.remedy and row.why and not row.holds:  # the table has the reason where there is no remedy
+            yield ""
+            yield f"{row.format} on {row.arch} is {row.verdict}: {row.why}"
         for remedy in row.remedy:
             line = f"{row.format} on {row.arch}: {remedy.say}"
             if line not in seen:

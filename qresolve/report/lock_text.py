@@ -28,7 +28,8 @@ def refusal(answer: Answer, short: Sequence[RowView]) -> tuple[str, str | None]:
             words += f": {row.why}"
         parts.append(words)
     remedy = next((item.run for row in short for item in row.remedy if item.run), None)
-    hint = remedy or f"qresolve explain --gpu {short[0].arch} --formats {short[0].selector} -v"
+    asked = f"--gpu {short[0].arch} --engine {answer.engine.name}=={answer.engine.release.version}"
+    hint = remedy or f"qresolve explain {asked} --formats {short[0].selector} -v"
     return f"{release}: {'; '.join(parts)}. Nothing was written.", hint
 
 

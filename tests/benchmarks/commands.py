@@ -20,7 +20,7 @@ from pathlib import Path
 
 from uv import find_uv_bin
 
-from qresolve.judging import ask_question
+from qresolve.question import ask_question
 from qresolve.resolution import solve
 from qresolve.target.target import build_target, read_target_data
 

@@ -9,11 +9,11 @@ import pytest
 
 from qresolve.closure.request import Closure, ClosureRequest
 from qresolve.errors import LowerClass, NoResolution, QResolveError
-from qresolve.judging import Question, ask_question
 from qresolve.knowledge.engine import load_engine, read_releases
 from qresolve.lock.model import LockedPackage, LockedWheel
 from qresolve.locking import Edges, LockRequest, make_lock
 from qresolve.measured import row_for
+from qresolve.question import Question, ask_question
 from qresolve.setting import Setting
 from qresolve.target.drivers import read_cuda_releases
 from qresolve.target.target import build_target, read_target_data

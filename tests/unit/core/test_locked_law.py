@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from qresolve.classes import at_least_as_good
 from qresolve.facts import Scope, Value
-from qresolve.judging import Question, ask_question
+from qresolve.question import Question, ask_question
 from qresolve.resolution import Core, Resolution, solve
 from qresolve.target.target import build_target, read_target_data
 

@@ -13,13 +13,13 @@ import pytest
 import qresolve
 from qresolve.cli.main import main
 from qresolve.closure.request import Closure, ClosureRequest
-from qresolve.judging import ask_question
 from qresolve.knowledge.engine import load_engine
 from qresolve.lock.file import dump_lock, parse_lock
 from qresolve.lock.model import Lock, LockedPackage, LockedWheel
 from qresolve.locking import Edges, LockRequest, make_lock
 from qresolve.measured import row_for
 from qresolve.model.read import read_checkpoint
+from qresolve.question import ask_question
 from qresolve.target.drivers import read_cuda_releases
 from qresolve.target.target import build_target, read_target_data
 from tests.unit.model.model_support import CHECKPOINTS, changed

@@ -1,0 +1,123 @@
+"""What to do about a row: each remedy with a command that asks the same question and works as printed."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from qresolve.classes import at_least_as_good
+from qresolve.explain import Remedy, RowView
+from qresolve.knowledge.engine import engine_names
+from qresolve.request import (
+    Ask,
+)
+from qresolve.resolution import Core, Row
+
+if TYPE_CHECKING:
+    from qresolve.question import Question
+
+
+def with_remedies(question: Question, release: str, row: Row, found: RowView) -> RowView:
+    """The view with its remedies; rows that nobody asked for get none that accept less."""
+    same = options_of(question, row.arch)
+    remedies: list[Remedy] = []
+    if found.holds:
+        if not at_least_as_good(found.auto.verdict, row.wanted) and row.ask.asked:
+            remedies.append(
+                Remedy(
+                    say=f"a plain install gives {found.auto.verdict}; the lock's settings make it {found.verdict}",
+                    run=f"qresolve lock {same} --formats {found.selector}",
+                )
+            )
+    elif row.ask.asked:
+        engine = f"{question.engine_name} {release}"
+        alone = Core(releases=(release,), rows=(row,), bench=question.bench)
+        if next(alone.ways_of(release, row), None) is not None:
+            remedies.append(
+                Remedy(
+                    say=f"beside the others it is {found.verdict}; an environment of its own makes it {row.wanted}",
+                    run=f"qresolve lock {same} --formats {found.selector}",
+                )
+            )
+        elif found.verdict in {"mixed", "storage-only", "weight-only", "emulated"}:
+            remedies.append(
+                Remedy(
+                    say=f"no install of {engine} makes it {row.wanted} on {row.arch}; accept {found.verdict}",
+                    run=f"qresolve lock {same} --formats {found.selector} --allow {found.selector}={found.verdict}",
+                )
+            )
+        cuda = question.engine(release).release.cuda
+        if found.verdict == "unknown" and question.host.nvcc is None and _holds_with_nvcc(question, release, row, cuda):
+            remedies.append(
+                Remedy(
+                    say=f"it is compiled on the host; with a CUDA {cuda} toolkit there it is {row.wanted}",
+                    run=f"qresolve lock {same} --formats {found.selector} --nvcc {cuda}",
+                )
+            )
+        instead = alternatives(question, release, row)
+        if instead:
+            remedies.append(
+                Remedy(
+                    say=f"use a format that is native there: {', '.join(instead)}",
+                    run=f"qresolve explain {options_of(question, row.arch, model=False)} --formats {instead[0]}",
+                )
+            )
+    return replace(found, remedy=tuple(remedies))
+
+
+def _holds_with_nvcc(question: Question, release: str, row: Row, cuda: str) -> bool:
+    there = replace(question, host=replace(question.host, nvcc=cuda), _benches={})
+    return next(Core(releases=(release,), rows=(row,), bench=there.bench).ways_of(release, row), None) is not None
+
+
+def options_of(question: Question, arch: str, *, model: bool = True) -> str:
+    """The options that ask the same of one GPU of the target: what was given, and none of the defaults.
+
+    ``model`` says whether the checkpoint is named too: a command about another format cannot.
+    """
+    target = question.target
+    gpu = next(gpu for gpu in target.gpus if gpu.arch == arch)
+    defaulted = {item.option for item in target.defaults}
+    words = ["--gpu", gpu.name if gpu.source == "named" else gpu.arch]
+    for option, value in (
+        ("--machine", target.machine),
+        ("--glibc", target.glibc),
+        ("--python", target.python),
+        ("--driver", target.driver),
+        ("--cuda", target.cuda),
+        ("--nvcc", target.nvcc),
+    ):
+        if value is not None and option not in defaulted:
+            words += [option, value]
+    name, version = question.engine_name, question.engine_version
+    if version is not None or name != engine_names()[0]:
+        words += ["--engine", name if version is None else f"{name}=={version}"]
+    if model and question.model is not None:
+        words += ["--model", question.model.given]
+    for option, ranks in (("--tp", question.tp), ("--ep", question.ep)):
+        words += [option, str(ranks)] if ranks is not None else []
+    for key, assumed in question.assumed.items():
+        text = ",".join(sorted(assumed)) if isinstance(assumed, frozenset) else str(assumed)
+        words += ["--assume", f"{key}={text.lower() if isinstance(assumed, bool) else text}"]
+    return shlex.join(words)
+
+
+def alternatives(question: Question, release: str, row: Row) -> tuple[str, ...]:
+    """Other formats whose default scheme in the same role runs as it wants on that GPU, in data order."""
+    found = []
+    engine = question.engine(release)
+    for item in question.book.formats:
+        name = item.default.get(row.ask.role)
+        if item.name == row.ask.scheme.format or name is None:
+            continue
+        scheme = next(s for s in item.schemes if s.name == name and row.ask.role in s.roles)
+        unquantized = scheme.facts["scheme.activations"] == "none"
+        if scheme.wants != "native" or unquantized or engine.ladder_for(scheme.key(row.ask.role)) is None:
+            continue
+        ask = Ask(scheme=scheme, role=row.ask.role, asked=False)
+        other = Row(ask=ask, arch=row.arch, sm=row.sm, wanted=scheme.wants)
+        core = Core(releases=(release,), rows=(other,), bench=question.bench)
+        if next(core.ways_of(release, other), None) is not None:
+            found.append(item.name if row.ask.role == "dense" else f"{item.name}:{row.ask.role}")
+    return tuple(found)
