@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from qresolve.cli.main import main
+from qresolve.completions import answer_from
 from qresolve.engine_flags import read_engine_flags, render_flags
 from qresolve.knowledge.engine import engine_names, load_engine, read_releases
 from qresolve.measured import images_for, versions_of
+from qresolve.selector import select
 from qresolve.setting import Setting
 from qresolve.wheels.index import images_of, read_wheel_index
 from tests.knowledge_support import ARCHS, NO_TOOLKIT, derive_from_images, engine, outcome, route_name, table_for
@@ -344,3 +346,14 @@ def test_explain_says_which_toolkit_of_the_host_would_do_and_keeps_the_engine(
     row = next(item for item in json.loads(capsys.readouterr().out)["formats"] if item["asked"])
     assert (row["verdict"], row["auto"]["verdict"]) == ("native", "broken")
     assert {"env": "PATH", "value": "{env_bin}:{PATH}"} in row["settings"]
+
+
+def test_0_5_22_has_no_weight_only_path_for_a_named_marlin_on_blackwell() -> None:
+    known = engine(NAME, "0.5.22")
+    named = {**TOOLKIT, "config.fp4_gemm_runner_backend": "marlin"}
+
+    def verdict(sm: int) -> str:
+        table = table_for(NVFP4, sm, named, name=NAME)
+        return select(known.ladders[NVFP4], dict(known.routes), answer_from(table)).verdict
+
+    assert [verdict(sm) for sm in (75, 90, 100, 120)] == ["unsupported", "weight-only", "broken", "broken"]
