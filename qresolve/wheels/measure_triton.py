@@ -1,10 +1,11 @@
 """Write ``constraints/measured/triton.json``: what each Triton release compiles for GPUs that are not there.
 
-    python -m qresolve.wheels.measure_triton [--check] [--only VERSION] [--answers FOLDER]
+    python -m qresolve.wheels.measure_triton [--check] [--only VERSION] [--answers FOLDER] [--python INTERPRETER]
 
 Each release of ``constraints/measured/triton.toml`` is installed alone into an environment of its own (some 200 MB
 from the index that uv is set up with) and runs :mod:`qresolve.wheels.inside.compile_triton`, several minutes each.
 ``--answers`` keeps what the script said of each release in a folder; what is there already is not measured again.
+``--python`` is an interpreter of the Python that the request names, where uv finds none by itself.
 ``--only`` replaces the rows of one release. ``--check`` compares instead of writing. Tests do not come here.
 """
 
@@ -15,6 +16,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,7 +99,7 @@ def read_or_run(request: TritonRequest, version: str, answers: Path | None) -> T
     return parse_answer(request, answer)
 
 
-def run_measure(*, only: Sequence[str], check: bool, answers: Path | None) -> None:
+def run_measure(*, only: Sequence[str], check: bool, answers: Path | None, python: str | None = None) -> None:
     """Write, or with ``check`` compare, the file.
 
     Raises:
@@ -105,6 +107,8 @@ def run_measure(*, only: Sequence[str], check: bool, answers: Path | None) -> No
         Unproved: a release cannot be measured.
     """
     request = read_request()
+    if python is not None:
+        request = replace(request, python=python)
     path = data_folder("constraints") / "measured" / _NAME
     before = path.read_text(encoding="utf-8") if path.is_file() else ""
     known = {release.version: release for release in parse_measured(before, file=_NAME)} if before else {}
@@ -126,9 +130,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="compare instead of writing")
     parser.add_argument("--only", action="append", default=[], metavar="VERSION", help="this release alone")
     parser.add_argument("--answers", type=Path, metavar="FOLDER", help="keep and reuse what the script said")
+    parser.add_argument("--python", metavar="INTERPRETER", help="make the environments with this one")
     options: Any = parser.parse_args(arguments)
     try:
-        run_measure(only=options.only, check=options.check, answers=options.answers)
+        run_measure(only=options.only, check=options.check, answers=options.answers, python=options.python)
     except QResolveError as error:
         print(f"error: {error.message}", file=sys.stderr)
         if error.hint:
