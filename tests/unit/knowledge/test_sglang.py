@@ -11,6 +11,7 @@ import pytest
 from qresolve.cli.main import main
 from qresolve.completions import answer_from
 from qresolve.engine_flags import read_engine_flags, render_flags
+from qresolve.gates import decide
 from qresolve.knowledge.engine import engine_names, load_engine, read_releases
 from qresolve.measured import images_for, versions_of
 from qresolve.selector import select
@@ -170,16 +171,26 @@ def test_without_a_linkable_toolkit_what_the_jit_builds_is_broken(scheme: str, s
         assert found_for(scheme, sm, facts).verdict == "broken"
 
 
-def test_from_sm90_on_deepgemm_stops_the_engine_without_any_cuda_home() -> None:
-    assert found_for("int8@w8a8:dense", 90, NO_TOOLKIT).gate == "deepgemm-imports"
-    assert found_for("int8@w8a8:dense", 89, NO_TOOLKIT).verdict == "native"
-    assert found_for("int8@w8a8:dense", 90, WHEEL_TOOLKIT).verdict == "native"
-    assert found_for("int8@w8a8:dense", 90, {**NO_TOOLKIT, "env.SGLANG_ENABLE_JIT_DEEPGEMM": False}).verdict == "native"
+def test_from_sm90_on_deepgemm_wants_a_cuda_home_even_where_the_jit_could_link() -> None:
+    known = engine(NAME).conditions["sglang.imports-deepgemm"].expression
+    linkable = {**NO_TOOLKIT, "host.linkable-cudart": True}
+    for sm, facts, imports in (
+        (89, linkable, True),
+        (90, linkable, False),
+        (120, {**linkable, "env.SGLANG_ENABLE_JIT_DEEPGEMM": False}, True),
+        (120, {**linkable, "env.CUDA_HOME": "{site_packages}/nvidia/cu13"}, True),
+    ):
+        assert decide(known, answer_from(table_for(FP8, sm, facts, name=NAME))) is imports
 
 
-def test_nvfp4_on_sm100_needs_no_compiler_of_the_host() -> None:
-    assert found_for(NVFP4, 100, WHEEL_TOOLKIT).verdict == "native"
-    assert found_for(NVFP4, 120, WHEEL_TOOLKIT).verdict == "broken"
+@pytest.mark.parametrize(("scheme", "sm"), [(NVFP4, 100), ("int8@w8a8:dense", 86), ("int8@w8a8:dense", 90)])
+def test_no_model_is_served_without_sglangs_jit(scheme: str, sm: int) -> None:
+    assert found_for(scheme, sm).verdict == "native"
+    for facts in (NO_TOOLKIT, WHEEL_TOOLKIT):
+        found = found_for(scheme, sm, facts)
+        assert (found.verdict, found.gate) == ("broken", "serves")
+    linkable = {**WHEEL_TOOLKIT, "host.linkable-cudart": True, "host.ninja": True}
+    assert found_for(scheme, sm, linkable).verdict == "native"
 
 
 def test_predicates_read_torchs_cuda() -> None:
