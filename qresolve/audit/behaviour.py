@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from qresolve.audit.points import NOTHING, all_points, experts_agree, point_facts, points_of, simulated
+from qresolve.audit.points import NOTHING, all_points, experts_agree, point_facts, points_of, selection_only, simulated
 from qresolve.errors import DataInvalid
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def compare(
 ) -> Comparison:
     """Hold the simulation against the answers, point by point."""
     compared = 0
+    routes = selection_only(engine)
     differences: list[Difference] = []
     unasked: list[tuple[str, str, int, str]] = []
     for presence, sm, point in all_points(engine, questionnaire):
@@ -82,7 +83,7 @@ def compare(
             workload=workload,
             architectures=architectures,
         )
-        ours = simulated(engine, engine.ladders[point.scheme], facts, role=point.scheme.rpartition(":")[2])
+        ours = simulated(engine.ladders[point.scheme], routes, facts, role=point.scheme.rpartition(":")[2])
         if ours is None or not (ours == real or (ours != NOTHING and experts_agree(engine, ours, real))):
             differences.append(Difference(presence=presence.id, point=point.text, sm=sm, real=real, simulated=ours))
     return Comparison(compared=compared, differences=tuple(differences), unasked=tuple(unasked))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from qresolve.arch import Architectures, ImageArch
     from qresolve.facts import FactTable, Value
-    from qresolve.knowledge.records import Engine, Ladder, Scheme, Workload
+    from qresolve.knowledge.records import Engine, Ladder, Route, Scheme, Workload
     from qresolve.strict import Table
 
 NOTHING = ""
@@ -164,30 +164,31 @@ def point_facts(
     )
 
 
-def simulated(engine: Engine, ladder: Ladder, facts: FactTable, *, role: str) -> str | None:
+def selection_only(engine: Engine) -> dict[str, Route]:
+    """The routes with only what the engine's selector looks at: not what a picked kernel needs later."""
+    nothing = (ClassVariant(when=ALWAYS, class_="native", why=""),)
+    return {key: replace(route, execute=(), classes=nothing) for key, route in engine.routes.items()}
+
+
+def simulated(ladder: Ladder, routes: Mapping[str, Route], facts: FactTable, *, role: str) -> str | None:
     """What our selector answers: names of routes, :data:`NOTHING` where it refuses, None where it cannot tell.
 
-    For a KV cache with no backend named, all valid ones in order, joined by ``+``, as the engine lists them.
+    ``routes`` are those of :func:`selection_only`. For a KV cache with no backend named, all valid ones in order,
+    joined by ``+``, as the engine lists them.
     """
     answer = answer_from(facts)
-    # Only what the engine's selector looks at: what a picked kernel needs later is none of its questions.
-    bare = {
-        key: replace(route, execute=(), classes=(ClassVariant(when=ALWAYS, class_="native", why=""),))
-        for key, route in engine.routes.items()
-    }
     try:
         if role == "kv" and all(named_backend(item, ("?",), answer) is None for item in ladder.explicit):
             valid = [
-                engine.routes[route].name
+                routes[route].name
                 for route in ordered_routes(ladder, answer)
-                if not engine.routes[route].explicit_only
-                and all(decide(gate.when, answer) for gate in engine.routes[route].select)
+                if not routes[route].explicit_only and all(decide(gate.when, answer) for gate in routes[route].select)
             ]
             return "+".join(dict.fromkeys(valid)) or NOTHING
-        found = select(ladder, bare, answer)
+        found = select(ladder, routes, answer)
     except Undecided:
         return None
-    return engine.routes[found.route].name if found.route else NOTHING
+    return routes[found.route].name if found.route else NOTHING
 
 
 def experts_agree(engine: Engine, simulated_name: str, real: str) -> bool:

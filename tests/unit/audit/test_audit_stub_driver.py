@@ -9,6 +9,8 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from elftools.elf.dynamic import DynamicSegment
+from elftools.elf.elffile import ELFFile
 
 from qresolve.audit.stub_driver import SONAME, SYMBOLS, build_stub_driver
 
@@ -53,15 +55,14 @@ def test_once_loaded_it_is_the_library_that_others_ask_for_by_name(tmp_path: Pat
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_its_table_of_symbols_is_read_by_others_too(machine: str, tmp_path: Path) -> None:
-    from elftools.elf.elffile import ELFFile
-
     path = tmp_path / "stub.so"
     path.write_bytes(build_stub_driver(machine, cuda=13000))
     with path.open("rb") as file:
         elf = ELFFile(file)
         assert elf.get_machine_arch() == {"x86_64": "x64", "aarch64": "AArch64"}[machine]
-        dynamic = next(segment for segment in elf.iter_segments() if segment["p_type"] == "PT_DYNAMIC")
-        assert [tag.soname for tag in dynamic.iter_tags() if tag.entry.d_tag == "DT_SONAME"] == [SONAME]
+        dynamic = next(segment for segment in elf.iter_segments() if isinstance(segment, DynamicSegment))
+        names = {tag.entry.d_tag: vars(tag) for tag in dynamic.iter_tags()}
+        assert names["DT_SONAME"]["soname"] == SONAME
         assert [symbol.name for symbol in dynamic.iter_symbols() if symbol.name] == list(SYMBOLS)
 
 
