@@ -68,7 +68,13 @@ def read_releases(name: str) -> tuple[Release, ...]:
     table = _engine_table(name)
     checked = table.day("checked")
     found = [read_release(entry, checked=checked) for entry in table.tables("release")]
-    return tuple(sorted(found, key=lambda release: Version(release.version), reverse=True))
+    return newest_first(found)
+
+
+def newest_first(releases: Iterable[Release]) -> tuple[Release, ...]:
+    """Finished releases, newest first, then pre-releases, which are taken only when they are named."""
+    by_version = sorted(releases, key=lambda release: Version(release.version), reverse=True)
+    return tuple(sorted(by_version, key=lambda release: Version(release.version).is_prerelease))
 
 
 def pick_release(name: str, releases: tuple[Release, ...], version: str | None) -> Release:
@@ -307,7 +313,7 @@ def load_engine(name: str, version: str | None = None) -> Engine:
     kinds = tuple(read_fact_kinds(table))
     tables = {entry.text("version"): entry for entry in table.tables("release")}
     releases = [read_release(entry, checked=checked) for entry in tables.values()]
-    ordered = tuple(sorted(releases, key=lambda item: Version(item.version), reverse=True))
+    ordered = newest_first(releases)
     if not ordered:
         raise table.fail("release", "an engine has at least one release")
     release = pick_release(name, ordered, version)

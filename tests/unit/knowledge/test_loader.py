@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +13,7 @@ from qresolve.errors import DataInvalid, NoResolution, UsageError
 from qresolve.knowledge import engine as engine_module
 from qresolve.knowledge import load as load_module
 from qresolve.knowledge.digests import records_of_ladder
-from qresolve.knowledge.engine import engine_names, load_engine
+from qresolve.knowledge.engine import engine_names, load_engine, newest_first, read_releases
 from qresolve.knowledge.load import read_formats, read_workload
 
 if TYPE_CHECKING:
@@ -305,3 +306,10 @@ def test_the_digest_of_a_record_does_not_depend_on_the_order_of_its_keys(small: 
     assert load_engine("vllm").digests["condition:test.blackwell"] == first
     small(CONDITION.replace("100", "110"))
     assert load_engine("vllm").digests["condition:test.blackwell"] != first
+
+
+def test_a_pre_release_is_taken_only_when_it_is_named() -> None:
+    release = read_releases("vllm")[0]
+    versions = ["1.2.0", "1.4.0rc1", "1.3.0", "1.4.0rc2"]
+    found = newest_first([replace(release, version=version) for version in versions])
+    assert [item.version for item in found] == ["1.3.0", "1.2.0", "1.4.0rc2", "1.4.0rc1"]
