@@ -1,17 +1,17 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qresolve.data import data_folder
 from qresolve.engine_command import check_config_file, merge_flags, takes_flags, unlocked_choices
 from qresolve.engine_flags import EngineFlags, parse_engine_flags, read_engine_flags, render_flags
 from qresolve.errors import DataInvalid, UsageError
+from qresolve.facts import Scope
+from qresolve.knowledge.engine import engine_names, load_engine
 from qresolve.setting import Setting
 from qresolve.strict import Table
 
@@ -242,15 +242,18 @@ def test_every_record_of_the_shipped_file_is_read() -> None:
     assert len({flag.root for flag in FLAGS.flags}) == len(FLAGS.flags)
 
 
-def test_every_setting_of_the_shipped_data_has_an_option() -> None:
-    folder = data_folder("constraints")
-    paths = set()
-    for file in sorted(folder.rglob("*.toml")):
-        paths |= set(re.findall(r'"?\bpath"? = "([a-z_]+\.[a-z0-9_.]+)"', file.read_text(encoding="utf-8")))
-        paths |= set(re.findall(r"\bconfig\.([a-z_]+\.[a-z0-9_.]+)\"", file.read_text(encoding="utf-8")))
-    assert paths, "the data has settings of the configuration"
+@pytest.mark.parametrize("name", engine_names())
+def test_every_setting_that_can_be_offered_has_an_option(name: str) -> None:
+    flags = read_engine_flags(name)
+    if not flags.commands:
+        pytest.skip(f"{name} is no command; its settings are told and not passed")
+    engine = load_engine(name)
+    keys = {explicit.fact for ladder in engine.ladders.values() for explicit in ladder.explicit if explicit.offer}
+    keys |= {kind.key for kind in engine.vocabulary.kinds() if kind.choices and kind.scope is Scope.ENVIRONMENT}
+    paths = sorted(key.removeprefix("config.") for key in keys if key.startswith("config."))
+    assert paths or name != engine_names()[0], "the data has settings of the configuration"
     for path in paths:
-        assert FLAGS.carrier(tuple(path.split("."))).flag.startswith("--")
+        assert flags.carrier(tuple(path.split("."))).flag.startswith("--")
 
 
 @pytest.mark.parametrize(
