@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,10 +20,12 @@ from qresolve.audit.reread import (
     recorded_digests,
     wanted_names,
 )
+from qresolve.data import data_folder
 from qresolve.errors import DataInvalid
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from qresolve.audit.reread import Digest, Finding
 
@@ -127,6 +130,21 @@ def test_a_name_that_two_other_files_have_is_gone_not_moved() -> None:
 def test_a_file_of_digests_that_is_none(text: str) -> None:
     with pytest.raises(DataInvalid, match=r"r\.json"):
         parse_recorded(text, file="r.json")
+
+
+@pytest.mark.parametrize(
+    "path", sorted((data_folder("constraints") / "audited").glob("*-*.json")), ids=lambda path: path.stem
+)
+def test_every_shipped_file_of_digests_is_read_and_is_written_again_alike(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    head = json.loads(text)
+    digests = parse_recorded(text, file=path.name)
+    assert digests
+    assert path.stem == f"{head['engine']}-{head['release']}"
+    document = recorded_document(
+        digests.items(), engine=head["engine"], release=head["release"], archives=head["archives"]
+    )
+    assert recorded_text(document) == text
 
 
 def test_records_of_gates_and_ranges() -> None:
