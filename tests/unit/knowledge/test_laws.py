@@ -146,7 +146,7 @@ def _random_table(served: str, engine: Engine, ladder: Ladder, *, seed: int) -> 
     values: dict[str, Value] = {}
     for fact in sorted({compare.fact for compare in compares_of(engine, ladder)}):
         kind = engine.vocabulary[fact]
-        if kind.scope in {Scope.SCHEME, Scope.TARGET}:
+        if kind.scope is Scope.SCHEME or fact in {"gpu.sm", "gpu.family"}:
             continue
         options = _representatives(engine, thresholds, fact)
         if options:
