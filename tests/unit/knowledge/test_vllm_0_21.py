@@ -13,7 +13,7 @@ from qresolve.classes import CLASSES
 from qresolve.facts import ABSENT, Value
 from qresolve.knowledge.engine import load_engine, read_releases
 from qresolve.knowledge.load import read_formats, read_workload
-from qresolve.measured import images_for, versions_of, row_for, toolchain_fact
+from qresolve.measured import images_for, row_for, toolchain_fact, versions_of
 from qresolve.setting import Setting
 from qresolve.situation import Host, facts_of
 from qresolve.ways import bench_of, ways
