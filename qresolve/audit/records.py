@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,13 +28,18 @@ class Archive:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CitedRecord:
-    """One ``where``: of a record (``route:vllm.mxfp4.marlin``) or of a gate in it (``….select.marlin``)."""
+    """One ``where``: of a record (``route:vllm.mxfp4.marlin``) or of a gate in it (``….select.marlin``).
+
+    ``lines_hold``: its file was read from this release, so that cited lines are lines of it. A record that holds for
+    several releases has the lines of one.
+    """
 
     id: str
     file: str
     where: str
     citations: tuple[Citation, ...]
     prose: tuple[str, ...]
+    lines_hold: bool = True
 
 
 def parse_archives(table: Table) -> tuple[tuple[str, Archive], ...]:
@@ -72,6 +78,12 @@ def _texts(values: object, path: str) -> Iterator[tuple[str, str]]:
             yield from _texts(item, f"{path}.{name}")
 
 
+def _lines_hold(document: Mapping[str, Any], release: str) -> bool:
+    """Whether the file says that it was read from that release, or names none."""
+    named = re.findall(r"(?<![\w.])(?:[a-z_]+-)?(\d+(?:\.\d+)+)", str(document.get("read-from", "")))
+    return not named or release in named
+
+
 def _name(kind: str, entry: Mapping[str, Any]) -> str:
     if kind == "release":
         return str(entry.get("version"))
@@ -93,6 +105,11 @@ def cited_records(files: Iterable[tuple[str, Mapping[str, Any]]], release: str) 
                 for path, text in _texts(entry, f"{kind}:{_name(kind, entry)}"):
                     where = parse_where(text)
                     found[path] = CitedRecord(
-                        id=path, file=file, where=text, citations=where.citations, prose=where.prose
+                        id=path,
+                        file=file,
+                        where=text,
+                        citations=where.citations,
+                        prose=where.prose,
+                        lines_hold=_lines_hold(document, release),
                     )
     return tuple(found[key] for key in sorted(found))

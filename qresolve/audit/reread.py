@@ -151,6 +151,8 @@ def _check(
             digest=Digest(path=place[0], lines=place[1].text, digest=place[1].digest) if place else None,
         )
 
+    if was is None and not record.lines_hold and not citation.symbols and citation.lines:
+        return finding(NOT_CHECKABLE, None, "its lines are those of another release")
     unread = [path for path in paths if path not in held.texts]
     if paths and len(unread) == len(paths):
         return finding(NOT_CHECKABLE, None, "the file is too large to be read, or is no text")
@@ -160,7 +162,9 @@ def _check(
         place = _find(path, held.texts[path], what, citation)
         if place is None:
             continue
-        return finding(*_judge((path, place), what, citation=citation, held=held, was=was))
+        return finding(
+            *_judge((path, place), what, citation=citation, held=held, was=was, lines_hold=record.lines_hold)
+        )
     where = _elsewhere(what, held, paths) if citation.symbols else _same_name(citation.path, held)
     if where is not None:
         place = _find(where, held.texts[where], what, citation)
@@ -178,12 +182,18 @@ def _same_name(path: str, held: ArchiveFiles) -> str | None:
 
 
 def _judge(
-    at: tuple[str, Place], what: str, *, citation: Citation, held: ArchiveFiles, was: Digest | None
+    at: tuple[str, Place],
+    what: str,
+    *,
+    citation: Citation,
+    held: ArchiveFiles,
+    was: Digest | None,
+    lines_hold: bool,
 ) -> tuple[str, tuple[str, Place], str]:
     """The outcome for a place that is there, the place, and why."""
     path, place = at
     if was is None:
-        if citation.symbols and citation.lines and not _overlaps(place, citation.lines):
+        if lines_hold and citation.symbols and citation.lines and not _overlaps(place, citation.lines):
             cited = ",".join(f"{first}-{last}" for first, last in citation.lines)
             return MOVED, at, f"cited at {cited}"
         return FOUND, at, "no digest was recorded"

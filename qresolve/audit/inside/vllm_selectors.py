@@ -73,6 +73,14 @@ def put_gpu(sm: int) -> None:
     platforms._current_platform = Gpu()
     torch = module("torch")
     torch.cuda.get_device_capability = lambda *_: (sm // 10, sm % 10)
+    empty = torch.empty
+
+    def empty_somewhere(*arguments: Any, **named: Any) -> Any:
+        if str(named.get("device", "")).startswith("cuda"):
+            named["device"] = "meta"  # a module that makes its workspace when it is imported
+        return empty(*arguments, **named)
+
+    torch.empty = empty_somewhere
 
 
 FINDERS = list(sys.meta_path)

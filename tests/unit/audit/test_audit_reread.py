@@ -86,6 +86,29 @@ def test_what_became_of_a_place(where: str, outcome: str, now: str) -> None:
     assert found.outcome == FOUND or found.why
 
 
+@pytest.mark.parametrize(
+    ("read_from", "where", "outcome"),
+    [
+        ("engine-1.0.tar.gz", "engine/kernels.py:40-50 Kernel", MOVED),
+        ("sdists of 0.9 and 1.0", "engine/kernels.py:40-50 Kernel", MOVED),
+        ("the wheels named below", "engine/kernels.py:40-50 Kernel", MOVED),
+        ("engine-1.1.tar.gz", "engine/kernels.py:40-50 Kernel", FOUND),
+        ("engine-1.1.tar.gz", "engine/kernels.py:2", NOT_CHECKABLE),
+        ("engine-1.1.tar.gz", "engine/kernels.py:40-50 Nowhere", GONE),
+    ],
+)
+def test_lines_count_in_the_release_they_were_read_from(read_from: str, where: str, outcome: str) -> None:
+    document = {"read-from": read_from, "route": [{"id": "a", "where": where}]}
+    (found,) = check_records(
+        cited_records([("f.toml", document)], "1.0"),
+        archives=ARCHIVES,
+        files={ENGINE: held(FILES)},
+        recorded={},
+        own=ENGINE,
+    )
+    assert found.outcome == outcome
+
+
 def digests_of(where: str) -> dict[tuple[str, str, str], Digest]:
     found = dict(recorded_digests(check(where)))
     text = recorded_text(recorded_document(found.items(), engine="engine", release="1.0", archives={"e": "0" * 64}))
