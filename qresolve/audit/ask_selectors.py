@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +49,7 @@ def _program(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _faked_host(cuda: str) -> Iterator[tuple[Path, Path]]:
     """A folder with a stub driver, and one with a toolkit whose programs only tell a version."""
     with tempfile.TemporaryDirectory(prefix="qresolve-audit-") as made:
@@ -87,8 +88,10 @@ def _variables(folder: Path) -> dict[str, str]:
 def run_selectors(engine: Engine, questionnaire: Questionnaire, *, python: Path, log: Path | None = None) -> Answers:
     """Ask every question inside the environment of ``python``; progress goes to stderr, the engine's words to ``log``.
 
+    What the process did not come to before it ended is unasked, with the reason.
+
     Raises:
-        Unproved: the process ended early or answered nothing. UsageError: it cannot be started here.
+        Unproved: nothing was answered. UsageError: it cannot be started here.
     """
     with _faked_host(engine.release.cuda) as (folder, driver):
 
@@ -103,11 +106,18 @@ def run_selectors(engine: Engine, questionnaire: Questionnaire, *, python: Path,
         if log is not None:
             log.write_text(words, encoding="utf-8")
     last = "\n".join(words.strip().splitlines()[-_KEPT_LINES:])
-    if status or not lines:
-        raise Unproved(
-            f"{python} ended with status {status} after {len(lines)} of {len(request['jobs'])} jobs:\n{last}"
-        )
-    return parse_answer_lines(lines, request)
+    if not lines:
+        raise Unproved(f"{python} ended with status {status} and answered nothing:\n{last}")
+    return parse_answer_lines((*lines, *_unanswered(lines, request, status)), request)
+
+
+def _unanswered(lines: tuple[str, ...], request: Mapping[str, Any], status: int) -> tuple[str, ...]:
+    """A line for each job that the process did not come to: an early end does not undo what was answered."""
+    answered = {json.loads(line).get("job") for line in lines}
+    failed = f"the process ended early with status {status}"
+    return tuple(
+        json.dumps({"job": job["id"], "failed": failed}) for job in request["jobs"] if job["id"] not in answered
+    )
 
 
 def _run_script(
@@ -131,13 +141,17 @@ def _run_script(
             )
         except OSError as error:
             raise UsageError(f"{python} cannot be run: {error}") from error
-        try:
-            assert child.stdout is not None  # noqa: S101 - for the type checker: a pipe was asked for
-            for line in child.stdout:
-                lines.append(line.decode("utf-8", "replace"))
-                print(f"asked {len(lines)} of {total}", file=sys.stderr, flush=True)
-        finally:
-            if child.poll() is None:
-                child.wait(_JOB_LIMIT) if len(lines) == total else child.kill()
+        with child:
+            try:
+                assert child.stdout is not None  # noqa: S101 - for the type checker: a pipe was asked for
+                for line in child.stdout:
+                    if not line.startswith(b"{") or not line.endswith(b"}\n"):
+                        continue  # cut off
+                    lines.append(line.decode("utf-8", "replace"))
+                    print(f"asked {len(lines)} of {total}", file=sys.stderr, flush=True)
+            except BaseException:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)  # it, and the process of the job
+                raise
             status = child.wait()
     return tuple(lines), said.read_text(encoding="utf-8", errors="replace"), status
