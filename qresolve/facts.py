@@ -48,6 +48,7 @@ class FactKind:
     ``choices`` are the values the environment may choose, the default first; empty where it may not.
     ``unfixed`` is the choice that leaves the fact to the host. ``fix`` is the text that a setting gives an ``env.``
     fact of the host so that it has its default whatever the host says (:data:`UNSET` removes the variable).
+    ``with_toolkit`` is what a host fact usually is where a CUDA toolkit is installed.
     """
 
     key: str
@@ -58,6 +59,7 @@ class FactKind:
     choices: tuple[Value, ...] = ()
     unfixed: Value | None = None
     fix: str | None = None
+    with_toolkit: Value | None = None
     may_be_absent: bool = False
 
 

@@ -111,7 +111,9 @@ def axes_of(engine: Engine, packages: Sequence[str], cudas: Sequence[str]) -> tu
                 name="toolkit",
                 words=f"nvcc {engine.release.cuda} and ninja",
                 host=Host(nvcc=engine.release.cuda, ninja=True),
-                assumed=(("host.linkable-cudart", True),) if engine.vocabulary.get("host.linkable-cudart") else (),
+                assumed=tuple(
+                    (kind.key, kind.with_toolkit) for kind in engine.vocabulary.kinds() if kind.with_toolkit is not None
+                ),
             ),
         ),
     )

@@ -82,6 +82,7 @@ def read_fact_kinds(table: Table) -> Iterable[FactKind]:
             ),
             unfixed=_value(entry, "unfixed"),
             fix=entry.text("fix", "") if "fix" in entry else None,
+            with_toolkit=_value(entry, "with-toolkit"),
             may_be_absent=entry.flag("may-be-absent", default=False),
         )
         entry.done()
