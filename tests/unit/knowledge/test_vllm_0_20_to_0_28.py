@@ -449,3 +449,16 @@ def test_an_nvfp4_cache_is_native_on_datacenter_blackwell_only() -> None:
     for release, verdict in elsewhere.items():
         assert judged(release, "nvfp4@nvfp4:kv", 100, host=TOOLKIT).verdict == "native"
         assert judged(release, "nvfp4@nvfp4:kv", 120, host=TOOLKIT).verdict == verdict
+
+
+# ================================================================ negative controls
+
+
+def test_a_predicate_that_says_more_than_the_images_hold_is_not_believed() -> None:
+    for release, native in (("0.9.2", {100}), ("0.12.0", {100, 120})):
+        for sm in (100, 103, 110, 120, 121):
+            found = judged(release, "nvfp4@w4a4:dense", sm, machine="x86_64")
+            assert name_of(release, found) == "cutlass"
+            assert found.verdict == ("native" if sm in native else "broken"), (release, sm)
+        below = judged(release, "nvfp4@w4a4:dense", 90, machine="x86_64")
+        assert below.verdict == "weight-only"
