@@ -30,10 +30,10 @@ class OutcomeChanges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoWay:
-    """No way of the row reaches the wanted class under this release; ``best`` is the best verdict there is."""
+    """No way of the row reaches the wanted class under this release."""
 
     row: str
-    best: str
+    wanted: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

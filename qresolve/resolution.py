@@ -17,7 +17,7 @@ from resolvelib import AbstractProvider, BaseReporter, ResolutionImpossible, Res
 from qresolve.classes import CLASSES, at_least_as_good, rank
 from qresolve.ledger import ClassTooLow, Ledger, NoWay, OutcomeChanges, SettingClash
 from qresolve.setting import Setting, merge_settings
-from qresolve.ways import Assignment, Bench, Way, holds_in, host_variables, settings_of, ways
+from qresolve.ways import Assignment, Bench, Way, can_reach, holds_in, host_variables, settings_of, ways
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -70,9 +70,8 @@ class Resolution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Impossible:
-    """No release serves all rows as wanted: for each release and row, the best verdict there is."""
+    """No release serves all rows as wanted. What each row comes to all the same: :func:`best_alone`."""
 
-    best: tuple[tuple[str, Row, Way | None], ...]
     clashes: tuple[SettingClash, ...]
 
 
@@ -127,6 +126,9 @@ class Core:
         return iter(self._wanted_ways[key])
 
     def _find_wanted(self, release: str, row: Row) -> Iterator[Way]:
+        bench = self.bench(release, row)
+        if bench is None or not can_reach(bench, row.wanted):
+            return
         for way in self._sorted(release, row):
             if at_least_as_good(way.outcome.verdict, row.wanted):
                 yield way
@@ -294,22 +296,24 @@ def _finish(core: Core, release: str, chosen: Mapping[str, Way], merged: Assignm
     return Resolution(release=release, rows=tuple(rows), assignment=merged, settings=settings)
 
 
+def best_alone(core: Core) -> tuple[tuple[str, Row, Way | None], ...]:
+    """For each release and row, the best way there is of that row alone, whatever its class."""
+    return tuple((release, row, core.best_way(release, row)) for release in core.releases for row in core.rows)
+
+
 def _impossible(core: Core) -> Impossible:
-    best: list[tuple[str, Row, Way | None]] = []
+    # Only whether a row has a wanted way is asked here: the best of each would walk every way of every release.
     for release in core.releases:
         for row in core.rows:
-            way = core.best_way(release, row)
-            best.append((release, row, way))
-            verdict = way.outcome.verdict if way is not None else "unknown"
-            if not at_least_as_good(verdict, row.wanted):
-                core.ledger.reject(f"engine {release}", NoWay(row=row.key, best=verdict))
+            if next(core.ways_of(release, row), None) is None:
+                core.ledger.reject(f"engine {release}", NoWay(row=row.key, wanted=row.wanted))
     clashes: Iterable[SettingClash] = (
         reason
         for decision in core.ledger.decisions()
         for reason in decision.reasons
         if isinstance(reason, SettingClash)
     )
-    return Impossible(best=tuple(best), clashes=tuple(clashes))
+    return Impossible(clashes=tuple(clashes))
 
 
 def best_together(core: Core, release: str) -> dict[str, tuple[Way | None, Assignment]]:

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from itertools import combinations, product
 from typing import TYPE_CHECKING
 
-from qresolve.completions import Completion, TooManyCompletions, possible
+from qresolve.classes import at_least_as_good
+from qresolve.completions import Completion, TooManyCompletions, answer_from, possible
 from qresolve.facts import ABSENT, UNSET, FactTable, Scope, Value
+from qresolve.gates import kleene
 from qresolve.selector import UNKNOWN_CLASS, Outcome, select
 from qresolve.setting import Setting
 from qresolve.situation import compares_of, offered_backends, thresholds_of
@@ -132,6 +134,27 @@ def assignments(choices: tuple[Choice, ...]) -> Iterator[Assignment]:
         for chosen in combinations(choices, count):
             for values in product(*(choice.others for choice in chosen)):
                 yield tuple(zip((choice.key for choice in chosen), values, strict=True))
+
+
+def can_reach(bench: Bench, wanted: str) -> bool:
+    """Whether some route could have the wanted class or a better one, whatever the environment chooses.
+
+    False is certain: for every route, a gate fails or every class it can have is lower, on facts that no choice
+    changes. It saves walking the ways of a row that cannot hold, which is most of the work for an impossible request.
+    """
+    free = bench.table.with_values({choice.key: None for choice in choices_of(bench)}, "the environment may choose it")
+    answer = answer_from(free)
+    for route in bench.engine.routes.values():
+        if route.id not in bench.ladder.order and all(force.route != route.id for force in bench.ladder.forces):
+            continue
+        if any(kleene(gate.when, answer) is False for gate in (*route.select, *route.execute)):
+            continue
+        if any(
+            at_least_as_good(variant.class_, wanted) and kleene(variant.when, answer) is not False
+            for variant in route.classes
+        ):
+            return True
+    return False
 
 
 def ways(bench: Bench, contexts: tuple[Assignment, ...] = ()) -> Iterator[Way]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from qresolve.gates import AnyOf, Compare, Not
 from qresolve.ledger import OutcomeChanges
-from qresolve.resolution import Core, Impossible, Resolution, Row, best_together, solve
+from qresolve.resolution import Core, Impossible, Resolution, Row, best_alone, best_together, solve
 from qresolve.setting import Setting
 from qresolve.ways import Bench, bench_of
 from tests.unit.core.small_engine import bench, engine, explicit, facts, is_, ladder, route, row
@@ -81,9 +81,9 @@ def test_a_lower_class_is_taken_only_where_it_is_wanted() -> None:
 
 
 def test_the_best_there_is_is_said_for_each_release_and_row() -> None:
-    found = solve(core([row("f")], {"2.0": LOWER, "1.0": engine([route("a", "mixed")], [ladder("f", ("a",))])}))
-    assert isinstance(found, Impossible)
-    assert [(release, way and way.outcome.verdict) for release, _, way in found.best] == [
+    of = core([row("f")], {"2.0": LOWER, "1.0": engine([route("a", "mixed")], [ladder("f", ("a",))])})
+    assert isinstance(solve(of), Impossible)
+    assert [(release, way and way.outcome.verdict) for release, _, way in best_alone(of)] == [
         ("2.0", "weight-only"),
         ("1.0", "mixed"),
     ]
@@ -133,7 +133,7 @@ def test_rows_that_need_two_values_of_one_key_clash() -> None:
     assert isinstance(found, Impossible)
     assert [(clash.key, clash.values) for clash in found.clashes] == [("config.mode", ("fast", "safe"))]
     # Each for itself would do, which is why the clash is the reason.
-    assert all(way is not None and way.outcome.verdict == "native" for _, _, way in found.best)
+    assert all(way is not None and way.outcome.verdict == "native" for _, _, way in best_alone(of))
 
 
 def test_the_best_together_is_never_better_than_one_environment_gives() -> None:
