@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 from qresolve.audit.citations import Citation, parse_where
 
@@ -79,9 +80,10 @@ def _texts(values: object, path: str) -> Iterator[tuple[str, str]]:
 
 
 def _lines_hold(document: Mapping[str, Any], release: str) -> bool:
-    """Whether the file says that it was read from that release, or names none."""
+    """Whether the file says that it was read from that release and from no newer one, or names none."""
     named = re.findall(r"(?<![\w.])(?:[a-z_]+-)?(\d+(?:\.\d+)+)", str(document.get("read-from", "")))
-    return not named or release in named
+    alike = [Version(text) for text in named if Version(text).major == Version(release).major]
+    return not named or (release in named and max(alike) == Version(release))
 
 
 def _name(kind: str, entry: Mapping[str, Any]) -> str:

@@ -67,6 +67,10 @@ def put_gpu(sm: int) -> None:
             return bool(sm >= (wanted if isinstance(wanted, int) else wanted[0] * 10 + wanted[1]))
 
         @classmethod
+        def num_compute_units(cls, device_id: int = 0) -> int:
+            return 1
+
+        @classmethod
         def get_device_name(cls, device_id: int = 0) -> str:
             return f"no GPU, taken for sm{sm}"
 

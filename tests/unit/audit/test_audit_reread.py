@@ -93,6 +93,8 @@ def test_what_became_of_a_place(where: str, outcome: str, now: str) -> None:
         ("sdists of 0.9 and 1.0", "engine/kernels.py:40-50 Kernel", MOVED),
         ("the wheels named below", "engine/kernels.py:40-50 Kernel", MOVED),
         ("engine-1.1.tar.gz", "engine/kernels.py:40-50 Kernel", FOUND),
+        ("sdists of 1.0 and 1.1", "engine/kernels.py:40-50 Kernel", FOUND),
+        ("engine-1.0.tar.gz; library-2.0-py3-none-any.whl", "engine/kernels.py:40-50 Kernel", MOVED),
         ("engine-1.1.tar.gz", "engine/kernels.py:2", NOT_CHECKABLE),
         ("engine-1.1.tar.gz", "engine/kernels.py:40-50 Nowhere", GONE),
     ],
