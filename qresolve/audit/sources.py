@@ -66,9 +66,11 @@ def _read_documents(engine: str) -> list[tuple[str, Mapping[str, Any]]]:
     import tomli  # noqa: PLC0415
 
     folder = data_folder("constraints")
+    own = folder / "engines" / engine / "engine.toml"
+    named = read_toml(own, name=f"constraints/engines/{engine}/engine.toml").texts("libraries", ())
     paths = [
-        folder / "engines" / engine / "engine.toml",
-        *sorted((folder / "libraries").glob("*.toml")),
+        own,
+        *(path for path in sorted((folder / "libraries").glob("*.toml")) if path.stem in named),
         *sorted((folder / "engines" / engine / "ladders").glob("*.toml")),
     ]
     found: list[tuple[str, Mapping[str, Any]]] = []
