@@ -53,7 +53,8 @@ def build_wheel(folder: Path, name: str, version: str, *, content: str = "built 
     file = folder / f"{name}-{version}-py3-none-any.whl"
     with zipfile.ZipFile(file, "w") as archive:
         for path, text in {**files, f"{info}/RECORD": record}.items():
-            archive.writestr(path, text)
+            # A fixed moment: a wheel that a test builds again must be the same bytes, whatever the clock says.
+            archive.writestr(zipfile.ZipInfo(path), text)
     return Built(
         name=name,
         version=version,
