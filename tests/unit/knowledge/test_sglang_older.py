@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from qresolve.completions import answer_from
+from qresolve.facts import ABSENT
 from qresolve.gates import decide
 from qresolve.knowledge.engine import load_engine, read_releases
 from qresolve.measured import images_for, versions_of
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from qresolve.knowledge.records import Engine
 
 NAME = "sglang"
-OLDER = ("0.5.21",)
+OLDER = ("0.5.21", "0.5.20")
 SINCE_0_5_22 = ("0.5.22", "0.5.23")
 TOOLKIT: Mapping[str, Value | None] = {"host.nvcc": "13.0", "host.ninja": True}
 
@@ -68,8 +69,8 @@ def test_what_a_release_pins(version: str) -> None:
     pinned = {pin.package: pin.version for pin in known(version).release.pins}
     assert (pinned["torch"], pinned["triton"], pinned["flashinfer-python"]) == ("2.13.0", "3.7.1", "0.6.18")
     assert known(version).release.requires_python.contains("3.10")
-    assert pinned["sglang-kernel"] == {"0.5.21": "0.4.7"}[version]
-    assert pinned["sgl-deep-gemm"] == {"0.5.21": "0.2.0"}[version]
+    assert pinned["sglang-kernel"] == {"0.5.21": "0.4.7", "0.5.20": "0.4.7"}[version]
+    assert pinned["sgl-deep-gemm"] == {"0.5.21": "0.2.0", "0.5.20": "0.2.0"}[version]
 
 
 @older
@@ -157,3 +158,38 @@ def test_0_5_21_leaves_deepgemm_unimported_where_it_is_switched_off() -> None:
     off = {**NO_TOOLKIT, "env.SGLANG_ENABLE_JIT_DEEPGEMM": False}
     assert decide(imports, answer_from(facts_for("0.5.21", FP8, 90, off))) is True
     assert decide(imports, answer_from(facts_for("0.5.21", FP8, 90, NO_TOOLKIT))) is False
+
+
+@pytest.mark.parametrize("version", OLDER[1:])
+def test_up_to_0_5_20_deepgemm_is_imported_even_where_it_is_switched_off(version: str) -> None:
+    imports = known(version).conditions["sglang.imports-deepgemm"].expression
+    off = {"env.SGLANG_ENABLE_JIT_DEEPGEMM": False}
+    for facts, imported in ((NO_TOOLKIT, False), (TOOLKIT, True)):
+        assert decide(imports, answer_from(facts_for(version, FP8, 90, {**facts, **off}))) is imported
+    linkable = {**NO_TOOLKIT, "host.linkable-cudart": True, **off}
+    assert verdict_of(version, FP8, 90, linkable)[0] == "broken"
+    assert decide(imports, answer_from(facts_for(version, FP8, 89, NO_TOOLKIT))) is True
+    assert decide(imports, answer_from(facts_for(version, FP8, 90, {**NO_TOOLKIT, "package.sgl-deep-gemm": ABSENT})))
+
+
+NVFP4_KV = "nvfp4@nvfp4:kv"
+CUBINS: Mapping[str, Value | None] = {**TOOLKIT, "host.nvidia-artifactory": True}
+
+
+def test_0_5_21_chooses_the_backends_of_an_nvfp4_cache() -> None:
+    assert verdict_of("0.5.21", NVFP4_KV, 100, CUBINS)[0] == "native"
+    assert verdict_of("0.5.21", NVFP4_KV, 121, CUBINS)[0] == "storage-only"
+
+
+@pytest.mark.parametrize("version", OLDER[1:])
+def test_up_to_0_5_20_an_nvfp4_cache_wants_two_backends_by_name(version: str) -> None:
+    for sm in (100, 120):
+        assert verdict_of(version, NVFP4_KV, sm, CUBINS)[0] == "unknown"
+    for sm in (90, 110):
+        assert verdict_of(version, NVFP4_KV, sm, CUBINS) == ("unsupported", None)
+
+
+@older
+def test_an_fp8_cache_is_what_it_is_now(version: str) -> None:
+    for sm in (89, 90, 100, 120):
+        assert verdict_of(version, "fp8@e4m3:kv", sm, CUBINS) == verdict_of("0.5.22", "fp8@e4m3:kv", sm, CUBINS)
