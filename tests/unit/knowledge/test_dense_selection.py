@@ -63,6 +63,26 @@ def test_a_named_backend(*, scheme: str, key: str, backend: str, sm: int, verdic
     assert verdict_of(scheme, sm, {**NO_TOOLKIT, f"{PER_QUANT}{key}": backend}) == (verdict, route)
 
 
+@pytest.mark.parametrize(
+    ("scheme", "shape", "sm", "verdict"),
+    [
+        ("nvfp4@w4a4:dense", {"workload.k": 100}, 100, "broken"),
+        ("nvfp4@w4a4:dense", {"workload.k": 100}, 120, "broken"),
+        ("nvfp4@w4a4:dense", {"workload.k": 112}, 120, "native"),
+        # 18944 features over 8 ranks.
+        ("fp8-block@block128:dense", {"workload.k": 2368}, 90, "broken"),
+        ("fp8-block@block128:dense", {"workload.k": 2368}, 120, "broken"),
+        ("fp8-block@block128:dense", {"workload.k": 2432}, 120, "native"),
+        ("fp8-block@block128:dense", {"workload.n": 4100}, 120, "broken"),
+    ],
+)
+def test_a_quantizer_refuses_shapes_that_the_selector_takes(
+    *, scheme: str, shape: Mapping[str, Value], sm: int, verdict: str
+) -> None:
+    backend = {f"{PER_QUANT}nvfp4_w4a4": "cutlass", f"{PER_QUANT}fp8_block_w8a8": "cutlass"}
+    assert verdict_of(scheme, sm, {**NO_TOOLKIT, **backend, **shape})[0] == verdict
+
+
 def test_disabled_kernels_are_passed_over() -> None:
     disabled = frozenset({"FlashInferMxFp4LinearKernel", "MarlinMxFp4LinearKernel"})
     facts: Mapping[str, Value | None] = {**TOOLKIT_ON_HOST, "env.VLLM_DISABLED_KERNELS": disabled}
