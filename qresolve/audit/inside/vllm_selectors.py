@@ -197,7 +197,9 @@ def configured(settings: dict[str, Any]) -> Iterator[None]:
             if not hasattr(kernels, field):
                 raise AttributeError(f"this release has no {name}")
             before[field] = getattr(kernels, field)
-            setattr(kernels, field, {quantization: value} if quantization else value)
+            # As the command line gives it: checked, and with the spellings that vLLM takes for the same.
+            wanted = type(kernels)(**{field: {quantization: value} if quantization else value})
+            setattr(kernels, field, getattr(wanted, field))
         with module("vllm.config").set_current_vllm_config(config):
             yield
     finally:
