@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from qresolve.knowledge.records import Engine
 
 NAME = "sglang"
-OLDER = ("0.5.21", "0.5.20")
+OLDER = ("0.5.21", "0.5.20", "0.5.19")
 SINCE_0_5_22 = ("0.5.22", "0.5.23")
 TOOLKIT: Mapping[str, Value | None] = {"host.nvcc": "13.0", "host.ninja": True}
 
@@ -69,8 +69,8 @@ def test_what_a_release_pins(version: str) -> None:
     pinned = {pin.package: pin.version for pin in known(version).release.pins}
     assert (pinned["torch"], pinned["triton"], pinned["flashinfer-python"]) == ("2.13.0", "3.7.1", "0.6.18")
     assert known(version).release.requires_python.contains("3.10")
-    assert pinned["sglang-kernel"] == {"0.5.21": "0.4.7", "0.5.20": "0.4.7"}[version]
-    assert pinned["sgl-deep-gemm"] == {"0.5.21": "0.2.0", "0.5.20": "0.2.0"}[version]
+    assert pinned["sglang-kernel"] == {"0.5.21": "0.4.7", "0.5.20": "0.4.7", "0.5.19": "0.4.6.post1"}[version]
+    assert pinned["sgl-deep-gemm"] == {"0.5.21": "0.2.0", "0.5.20": "0.2.0", "0.5.19": "0.1.7"}[version]
 
 
 @older
@@ -193,3 +193,40 @@ def test_up_to_0_5_20_an_nvfp4_cache_wants_two_backends_by_name(version: str) ->
 def test_an_fp8_cache_is_what_it_is_now(version: str) -> None:
     for sm in (89, 90, 100, 120):
         assert verdict_of(version, "fp8@e4m3:kv", sm, CUBINS) == verdict_of("0.5.22", "fp8@e4m3:kv", sm, CUBINS)
+
+
+def test_0_5_19_has_no_deepgemm_on_sm120_and_has_it_on_sm121() -> None:
+    named = {**TOOLKIT, "config.fp8_gemm_runner_backend": "deep_gemm"}
+    assert verdict_of("0.5.19", BLOCK, 120, named) == ("unsupported", None)
+    for version, sm in (("0.5.19", 121), ("0.5.20", 120)):
+        assert verdict_of(version, BLOCK, sm, named) == ("unknown", "w8a8_block_fp8_matmul_deepgemm")
+    imports = known("0.5.19").conditions["sglang.imports-deepgemm"].expression
+    for sm, imported in ((90, False), (100, False), (120, True), (121, False)):
+        assert decide(imports, answer_from(facts_for("0.5.19", FP8, sm, NO_TOOLKIT))) is imported
+
+
+def test_0_5_19_gives_an_fp8_checkpoint_one_scale_a_channel_on_sm12x_too() -> None:
+    own = {**TOOLKIT, "workload.quantizer": "fp8"}
+    scheme = "fp8@tensor-static:dense"
+    assert verdict_of("0.5.19", scheme, 120, own)[1] == "fp8_scaled_mm"
+    assert verdict_of("0.5.20", scheme, 120, own)[1] == "torch._scaled_mm per tensor"
+    for version in ("0.5.19", "0.5.20"):
+        assert verdict_of(version, scheme, 90, own)[1] == "fp8_scaled_mm"
+        assert verdict_of(version, scheme, 120)[1] == "torch._scaled_mm per tensor"  # compressed-tensors
+    # With the image of sm_120a alone that is broken on sm121.
+    assert verdict_of("0.5.19", scheme, 121, own, machine="x86_64")[0] == "broken"
+
+
+def test_0_5_19_s_deepgemm_compiles_for_hopper_with_an_older_nvcc() -> None:
+    old = {**TOOLKIT, "host.nvcc": "12.4"}
+    assert verdict_of("0.5.19", BLOCK, 90, old) == ("native", "w8a8_block_fp8_matmul_deepgemm")
+    assert verdict_of("0.5.20", BLOCK, 90, old) == ("broken", "w8a8_block_fp8_matmul_deepgemm")
+    assert verdict_of("0.5.19", BLOCK, 90, {**TOOLKIT, "host.nvcc": "12.2"})[0] == "broken"
+
+
+@pytest.mark.parametrize("version", [*SINCE_0_5_22, *OLDER])
+def test_the_variable_that_asks_deepgemm_for_nvrtc(version: str) -> None:
+    named = {name: {**TOOLKIT, f"env.{name}_DG_USE_NVRTC": True} for name in ("SGL", "SGLANG")}
+    read, ignored = ("SGLANG", "SGL") if version == "0.5.23" else ("SGL", "SGLANG")
+    assert verdict_of(version, BLOCK, 90, named[read])[0] == "broken"
+    assert verdict_of(version, BLOCK, 90, named[ignored])[0] == "native"
