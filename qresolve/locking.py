@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from qresolve.classes import CLASSES
+from qresolve.closure.failure import ClosureFailure
 from qresolve.closure.lockstep import read_lockstep_rules
 from qresolve.closure.request import Closure, ClosureRequest, NamedIndex
 from qresolve.errors import LowerClass, NoResolution, QResolveError, Refuted, Unproved
@@ -92,7 +93,7 @@ def make_lock(question: Question, request: LockRequest, edges: Edges, cuda_relea
             edges.say(f"closing {engine.distribution} {solved.release}")
             closure = _close(closure_request(question, request, engine, solved), engine, edges)
         except NoResolution as failure:
-            if question.engine_version is not None:
+            if question.engine_version is not None or (isinstance(failure, ClosureFailure) and failure.unreachable):
                 raise
             failures.append(failure)
             ledger.reject(f"engine {solved.release}", ClosureFailed(reason="closure", message=failure.message))

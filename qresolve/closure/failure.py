@@ -60,6 +60,7 @@ class FailureFacts:
     """What is known of a failure. ``change`` is the smallest change as options, None where none is known.
 
     ``specifiers``: the releases of ``package`` that are in question are those within any of them.
+    ``unreachable``: the index itself, so that asking it for another release is of no use.
     """
 
     reason: FailureKind
@@ -69,10 +70,11 @@ class FailureFacts:
     nearest: str | None = None
     change: str | None = None
     look_up: bool = False
+    unreachable: bool = False
 
 
 class ClosureFailure(NoResolution):
-    """No closure, classified. ``reason``, ``package``, ``nearest`` and ``change`` as in :class:`FailureFacts`.
+    """No closure, classified. Its facts are those of :class:`FailureFacts`.
 
     ``detail`` is the resolver's own text without credentials.
     """
@@ -83,6 +85,7 @@ class ClosureFailure(NoResolution):
         self.package = facts.package
         self.nearest = facts.nearest
         self.change = facts.change
+        self.unreachable = facts.unreachable
         self.detail = detail
 
 
@@ -152,6 +155,7 @@ def _read_transport(text: str) -> FailureFacts | None:
             reason="index",
             package=_project(url),
             message=f"{redact_url(url) or 'the index'} cannot be reached" + (f" ({cause})" if cause else ""),
+            unreachable=True,
         )
     return None
 
@@ -219,6 +223,7 @@ def _auth(url: str, status: str) -> FailureFacts:
         package=_project(url),
         message=f"{redact_url(url)} wants other credentials (HTTP {status})",
         change="uv auth login " + urlsplit(redact_url(url)).netloc,
+        unreachable=True,
     )
 
 

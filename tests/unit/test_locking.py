@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from qresolve.closure.failure import ClosureFailure, parse_failure
 from qresolve.closure.request import Closure, ClosureRequest
 from qresolve.errors import LowerClass, NoResolution, QResolveError
 from qresolve.knowledge.engine import load_engine, read_releases
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 NEWEST = read_releases("vllm")[0].version
+REFUSED = """error: Failed to fetch: `https://index.example/simple/vllm/`
+  Caused by: error sending request for url (https://index.example/simple/vllm/)
+  Caused by: tcp connect error: Connection refused (os error 111)
+"""
 
 
 def _package(name: str, version: str) -> LockedPackage:
@@ -140,6 +145,19 @@ def test_an_unpinned_release_whose_closure_fails_makes_room_for_an_older_one() -
     assert locked.lock.engine_version != NEWEST
     assert [row.verdict for row in locked.lock.formats] == ["native"]
     assert any(NEWEST in note and "llguidance" in note for note in locked.notes)
+
+
+def test_an_index_that_cannot_be_reached_is_asked_once() -> None:
+    """Every further release would wait for the same index again, and the last word would be the same."""
+    asked: list[str] = []
+
+    def close(request: ClosureRequest) -> Closure:
+        asked.append(request.requirements[0])
+        raise ClosureFailure(parse_failure(REFUSED))
+
+    with pytest.raises(NoResolution, match=r"index\.example.* cannot be reached \(Connection refused\)"):
+        _lock(_question("sm120", "nvfp4"), _edges(close))
+    assert asked == [f"vllm=={NEWEST}"]
 
 
 def test_when_every_release_fails_the_newest_ones_reason_is_given() -> None:
