@@ -100,8 +100,8 @@ def find_program(name: str, programs: str | None, path: str | None) -> str:
             return str(candidate)
     found = shutil.which(name, path=path or os.defpath)
     if found is None:
-        where = f"{programs} or on PATH" if programs is not None else "PATH"
-        raise UsageError(f"`{name}` is neither in {where}", hint="qresolve install")
+        where = f"neither in {programs} nor on PATH" if programs is not None else "not on PATH"
+        raise UsageError(f"`{name}` is {where}", hint="qresolve install")
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import io
 import os
@@ -68,6 +69,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader went away (`| head`). Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            return _our_bug(error)
+        # What is still buffered cannot be written either, and Python would try again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _say(UsageError(f"the output cannot be written: {error.strerror}", hint="df -h"))
+        return UsageError.exit_code
     except Exception as error:  # noqa: BLE001 - the last resort: a bug of ours, said as such
         return _our_bug(error)
     return code

@@ -60,6 +60,7 @@ def read_question(arguments: argparse.Namespace) -> Question:
     Raises:
         UsageError: an option is wrong, or two contradict each other.
     """
+    from qresolve.errors import UsageError  # noqa: PLC0415
     from qresolve.model.read import read_checkpoint  # noqa: PLC0415
     from qresolve.question import ask_question  # noqa: PLC0415
     from qresolve.report.model_text import model_lines  # noqa: PLC0415
@@ -77,6 +78,8 @@ def read_question(arguments: argparse.Namespace) -> Question:
         cuda=arguments.cuda,
         nvcc=arguments.nvcc,
     )
+    if not target.gpus:
+        raise UsageError("with `--gpu none` there is nothing to judge", hint="--gpu sm120")
     question = ask_question(
         formats=arguments.formats,
         target=target,

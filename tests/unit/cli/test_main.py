@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -62,6 +65,27 @@ def test_ctrl_c_is_said_in_one_word(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert ends_with(monkeypatch, KeyboardInterrupt()) == 130
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", "interrupted\n")
+
+
+def test_a_full_disk_is_no_bug_of_ours() -> None:
+    """``/dev/full`` takes nothing, and what is buffered must not be tried again at exit."""
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    command = [sys.executable, "-m", "qresolve", *ARGUMENTS]
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert ended.returncode == 2
+    assert "error: the output cannot be written: No space left on device" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert "Exception ignored" not in ended.stderr
+
+
+@pytest.mark.parametrize("command", ["explain", "lock"])
+def test_without_a_gpu_nothing_is_said_to_hold(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--gpu", "none", "--formats", "nvfp4"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.endswith("error: with `--gpu none` there is nothing to judge\nhint: --gpu sm120\n")
 
 
 def test_what_nobody_expected_is_called_our_bug(
