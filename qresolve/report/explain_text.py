@@ -24,7 +24,7 @@ def explain_lines(question: Question, answer: Answer, *, verbose: bool, width: i
     asked = [row for row in answer.rows if row.asked]
     yield from render_table(
         ("format", "gpu", "verdict", "route", "plain install", "what to do"),
-        [_table_row(row) for row in asked],
+        [_table_row(row, below=bool(answer.settings)) for row in asked],
         width=width,
     )
     yield from _settings(answer.settings)
@@ -45,15 +45,17 @@ def explain_lines(question: Question, answer: Answer, *, verbose: bool, width: i
             yield from _routes(row)
 
 
-def _table_row(row: RowView) -> tuple[str, ...]:
+def _table_row(row: RowView, *, below: bool) -> tuple[str, ...]:
     verdict = row.verdict if row.holds else f"{row.verdict} (wanted {row.wanted})"
     if row.verdict == "unknown" and len(row.possible) > 1:
         verdict = f"unknown: {' or '.join(row.possible)}"
     if row.reservation is not None:
         verdict += f", {row.reservation.status}"
     if row.holds:
-        kept = "lock it; the settings below keep it so on any host" if row.settings else "lock it"
-        todo = kept if row.auto.loudness == "none" else "lock it; it needs the settings below"
+        # Where another row does not hold there is no lock of all, so no settings of all are listed either.
+        which = "the settings below" if below else "the settings of a lock of its own"
+        kept = f"lock it; {which} keep it so on any host" if row.settings else "lock it"
+        todo = kept if row.auto.loudness == "none" else f"lock it; it needs {which}"
     elif any("--allow" in (remedy.run or "") for remedy in row.remedy):
         todo = "accept it or use another format, see below"
     elif row.remedy:

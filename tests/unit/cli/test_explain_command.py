@@ -60,6 +60,17 @@ def asked(document: Any) -> list[Any]:
 # ---------------------------------------------------------------- exit codes
 
 
+def test_settings_are_called_below_only_where_they_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    """NVFP4 holds on sm120 and not on sm90, so no lock holds both, and no settings of both are listed."""
+    assert main(["explain", "--gpu", "sm90,sm120", "--formats", "nvfp4"]) == 4
+    apart = capsys.readouterr().out
+    assert main(["explain", "--gpu", "sm120", "--formats", "nvfp4"]) == 0
+    together = capsys.readouterr().out
+    listed = "settings that the lock will hold:"
+    assert (listed in apart, "settings of a lock of its own" in " ".join(apart.split())) == (False, True)
+    assert (listed in together, "settings below" in " ".join(together.split())) == (True, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
