@@ -15,7 +15,7 @@ from qresolve.completions import answer_from
 from qresolve.gates import decide
 from qresolve.knowledge.engine import load_engine
 from qresolve.knowledge.load import read_formats, read_workload
-from qresolve.selector import select
+from qresolve.selector import BROKEN, select
 from qresolve.situation import Host, facts_of
 
 if TYPE_CHECKING:
@@ -105,6 +105,8 @@ ROUTES: dict[str, dict[str, str]] = {
                 ("trtllm", "flashinfer-trtllm"),
             )
         },
+        # Up to 0.5.22: FlashInfer's mm_fp4 is asked for a backend that it does not have, as the route's gate says.
+        "CompressedTensorsW4A4Fp4 marlin": "sglang.nvfp4.marlin",
         "CompressedTensorsW4A16Fp4 marlin": "sglang.nvfp4.marlin",
         "apply_fp4_marlin_linear": "sglang.nvfp4.marlin",
     },
@@ -200,15 +202,20 @@ def points(path: Path) -> Iterator[tuple[str, str, int, str]]:
                     yield presence, text, int(sm), value
 
 
-def picked(path: Path, presence: str, text: str, sm: int) -> str:
-    """The route that our ladder takes, with what it runs on left aside."""
-    engine = engine_of(path)
+def facts_at(path: Path, presence: str, text: str, sm: int) -> FactTable:
+    """The facts of a point."""
     scheme, quantizer, *named = text.split()
     assumed: dict[str, Value] = {"workload.quantizer": quantizer, **environment(path, presence)}
     assumed |= {f"config.{key}": value for key, _, value in (item.partition("=") for item in named)}
-    facts = table(path, sm, scheme, assumed)
-    route = select(engine.ladders[scheme], selection_only(engine), answer_from(facts)).route or REFUSED
-    return SAME.get(route, route)
+    return table(path, sm, scheme, assumed)
+
+
+def picked(path: Path, presence: str, text: str, sm: int) -> str:
+    """The route that our ladder takes, with what it runs on left aside."""
+    engine = engine_of(path)
+    ladder = engine.ladders[text.partition(" ")[0]]
+    found = select(ladder, selection_only(engine), answer_from(facts_at(path, presence, text, sm)))
+    return SAME.get(found.route or REFUSED, found.route or REFUSED)
 
 
 def real(presence: str, text: str, answer: str) -> str:
@@ -279,3 +286,14 @@ def test_each_refusal_is_one_of_sglang(path: Path) -> None:
         "compatible scheme was found", "Unsupported weight strategy",
     )  # fmt: skip
     assert [text for text in said if not any(word in text for word in words)] == []
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
+def test_a_backend_that_flashinfer_does_not_have_is_broken(path: Path) -> None:
+    engine = engine_of(path)
+    for presence, text, sm, answer in points(path):
+        if answer != "CompressedTensorsW4A4Fp4 marlin":
+            continue
+        ladder = engine.ladders[text.partition(" ")[0]]
+        found = select(ladder, engine.routes, answer_from(facts_at(path, presence, text, sm)))
+        assert (found.verdict, found.gate) == (BROKEN, "weight-only-scheme"), (presence, text, sm)
