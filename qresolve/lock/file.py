@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 STDOUT = "-"
 _PATIENCE = 60.0  # seconds to wait for another process that writes the same file
 
+_AGAIN = "qresolve lock --gpu auto --formats fp8 --force"
+"""What a broken file held is not known, so its own request cannot be repeated."""
+
 
 def dump_lock(lock: Lock) -> str:
     """The text of the lock file; the same lock gives the same bytes.
@@ -56,7 +59,7 @@ def parse_lock(text: str, *, name: str) -> Lock:
     try:
         document = tomli.loads(text)
     except tomli.TOMLDecodeError as error:
-        raise DataInvalid(f"{name}: not valid TOML: {error}", hint="qresolve lock --force") from error
+        raise DataInvalid(f"{name}: not valid TOML: {error}", hint=_AGAIN) from error
     return parse_document(document, name=name)
 
 
@@ -73,7 +76,7 @@ def read_lock(path: Path) -> Lock:
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
-        raise DataInvalid(f"{path}: not UTF-8 text") from error
+        raise DataInvalid(f"{path}: not UTF-8 text", hint=_AGAIN) from error
     return parse_lock(text, name=str(path))
 
 
@@ -89,14 +92,14 @@ def check_output(output: str | Path, *, force: bool = False) -> None:
     from packaging.pylock import is_valid_pylock_path  # noqa: PLC0415
 
     path = Path(output)
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder", hint=f"-o {path / 'pylock.toml'}")
     if not is_valid_pylock_path(path):
         raise UsageError(
             f"{path} is not a name that installers accept: pylock.toml, or pylock.NAME.toml with a NAME without dots",
             hint=f"-o {path.parent / 'pylock.toml'}",
         )
     place = _place(path)
-    if place.is_dir():
-        raise UsageError(f"{path} is a folder", hint=f"-o {path / 'pylock.toml'}")
     if not place.parent.is_dir():
         raise UsageError(f"{path}: there is no folder {place.parent}", hint=f"mkdir -p {place.parent}")
     if not os.access(place.parent, os.W_OK | os.X_OK):

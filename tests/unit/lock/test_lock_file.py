@@ -22,6 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from packaging.pylock import Pylock
 
+from qresolve.cli.main import build_parser
 from qresolve.errors import DataInvalid, QResolveError, Refuted, UsageError
 from qresolve.install.installers import find_uv
 from qresolve.lock.document import seal_of
@@ -303,6 +304,23 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     write_lock(link, make_lock())
     assert link.is_symlink()
     assert read_lock(real / "pylock.toml") == make_lock()
+
+
+def test_a_folder_is_answered_with_a_name_in_it(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is a folder") as caught:
+        check_output(tmp_path)
+    assert caught.value.hint == f"-o {tmp_path / 'pylock.toml'}"
+
+
+@pytest.mark.parametrize("broken", [b"[[[", b"\xff\xfe"])
+def test_the_hint_of_a_broken_lock_is_a_whole_command(broken: bytes, tmp_path: Path) -> None:
+    (tmp_path / "pylock.toml").write_bytes(broken)
+    with pytest.raises(DataInvalid) as caught:
+        read_lock(tmp_path / "pylock.toml")
+    words = (caught.value.hint or "").split()
+    assert words[0] == "qresolve"
+    parsed = build_parser().parse_args(words[1:])
+    assert (parsed.command, parsed.force) == ("lock", True)
 
 
 def test_folders_that_do_not_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
