@@ -83,6 +83,13 @@ def test_a_quantizer_refuses_shapes_that_the_selector_takes(
     assert verdict_of(scheme, sm, {**NO_TOOLKIT, **backend, **shape})[0] == verdict
 
 
+@pytest.mark.parametrize("sm", [89, 90, 120])
+def test_no_backend_makes_a_block_fp8_layer_native_whose_k_is_not_whole_groups(sm: int) -> None:
+    for backend in ("cutlass", "triton", "torch"):
+        facts = {**NO_TOOLKIT, f"{PER_QUANT}fp8_block_w8a8": backend, "workload.k": 2368}
+        assert verdict_of("fp8-block@block128:dense", sm, facts)[0] != "native"
+
+
 def test_disabled_kernels_are_passed_over() -> None:
     disabled = frozenset({"FlashInferMxFp4LinearKernel", "MarlinMxFp4LinearKernel"})
     facts: Mapping[str, Value | None] = {**TOOLKIT_ON_HOST, "env.VLLM_DISABLED_KERNELS": disabled}
