@@ -102,16 +102,17 @@ def predicates_by_cuda(asks: Any, sm: int) -> dict[str, dict[str, str]]:
     torch = module("torch")
     own = torch.version.cuda
     asked = asks.predicates(sm)
+    looking = [name for name in asks.OF_CUDA if name in asked]
     found: dict[str, dict[str, str]] = {}
     try:
         for cuda in CUDA_VERSIONS:
             torch.version.cuda = cuda
-            for name in asks.OF_CUDA:
+            for name in looking:
                 asked[name].cache_clear()
                 found.setdefault(cuda, {})[name] = answer(asked[name])
     finally:
         torch.version.cuda = own
-        for name in asks.OF_CUDA:
+        for name in looking:
             asked[name].cache_clear()
     return found
 

@@ -53,17 +53,19 @@ def put_settings(settings: dict[str, str]) -> None:
 
 # ---------------------------------------------------------------- predicates
 
+OF_MAJOR = (
+    "is_sm90_supported", "is_sm100_supported", "is_sm110_supported", "is_sm120_supported", "is_blackwell_supported",
+)  # fmt: skip
+OF_CUDA = (*OF_MAJOR, "cutlass_fp8_supported")
+
 
 def predicates(sm: int) -> dict[str, Callable[[], Any]]:
     common = module(SRT + "utils.common")
     fp8 = module(LAYERS + "fp8_utils")
     marlin = module(LAYERS + "marlin_utils")
-    return {
-        "is_sm90_supported": common.is_sm90_supported,
-        "is_sm100_supported": common.is_sm100_supported,
-        "is_sm110_supported": common.is_sm110_supported,
-        "is_sm120_supported": common.is_sm120_supported,
-        "is_blackwell_supported": common.is_blackwell_supported,
+    # Older releases have not all of them.
+    by_major = {name: getattr(common, name) for name in OF_MAJOR if hasattr(common, name)}
+    return by_major | {
         "is_flashinfer_available": common.is_flashinfer_available,
         "cutlass_fp8_supported": fp8.cutlass_fp8_supported,
         "query_marlin_supported_quant_types": lambda: bool(marlin.query_marlin_supported_quant_types()),
@@ -73,12 +75,6 @@ def predicates(sm: int) -> dict[str, Callable[[], Any]]:
         "can_auto_enable_marlin_fp8": fp8.can_auto_enable_marlin_fp8,
         "fp4_quantize is cute-dsl": lambda: module(LAYERS + "fp4_utils")._flashinfer_fp4_quantize_backend == "cute-dsl",
     }
-
-
-OF_CUDA = (
-    "is_sm90_supported", "is_sm100_supported", "is_sm110_supported", "is_sm120_supported", "is_blackwell_supported",
-    "cutlass_fp8_supported",
-)  # fmt: skip
 
 
 # ---------------------------------------------------------------- layers of compressed-tensors

@@ -148,6 +148,8 @@ SAME = {
     "sglang.nvfp4-w4a16.flashinfer-cudnn": "sglang.nvfp4-w4a16.flashinfer",
 }
 REFUSED = ""
+# Up to 0.5.21 compressed-tensors reads the activations' bits of weight-only NVFP4, which has none, and falls over.
+FALLS_OVER = "error: AttributeError: 'NoneType' object has no attribute 'num_bits'"
 
 
 @cache
@@ -221,7 +223,7 @@ def picked(path: Path, presence: str, text: str, sm: int) -> str:
 def real(presence: str, text: str, answer: str) -> str:
     """The route that a recorded answer stands for."""
     scheme = text.partition(" ")[0]
-    if answer.startswith("refused: "):
+    if answer.startswith("refused: ") or (answer == FALLS_OVER and scheme.startswith("nvfp4@w4a16:")):
         return REFUSED
     return ARGUED.get((presence, scheme, answer), ROUTES[scheme][answer])
 
@@ -265,14 +267,13 @@ def test_our_ladders_pick_what_the_selectors_picked(path: Path, capsys: pytest.C
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
 def test_every_answer_is_one_and_both_kinds_occur(path: Path) -> None:
     answers = [answer for _, _, _, answer in points(path)]
-    assert not [answer for answer in answers if answer.startswith("error: ")]
+    assert {answer for answer in answers if answer.startswith("error: ")} <= {FALLS_OVER}
     assert any(answer.startswith("refused: ") for answer in answers)
     for role in ("dense", "moe", "kv"):
         assert len({answer for _, text, _, answer in points(path) if f":{role}" in text}) > 2, role
-    both = {name: set[bool]() for name in CONDITIONS}
+    both: dict[str, set[bool]] = {}
     for _, _, name, _, answer in predicates(path):
-        if name in both:
-            both[name].add(answer)
+        both.setdefault(name, set()).add(answer)
     # The module is in the wheel of sglang-kernel, which every environment here has.
     assert [name for name, found in both.items() if len(found) < 2] == ["is_triton_kernels_available"]
 
@@ -283,7 +284,8 @@ def test_each_refusal_is_one_of_sglang(path: Path) -> None:
     said = {answer for _, _, _, answer in points(path) if answer.startswith("refused: ")}
     words = (
         "Min capability", "the method starts at", "require", "deprecated on this hardware", "not available",
-        "compatible scheme was found", "Unsupported weight strategy",
+        "compatible scheme was found", "Unsupported weight strategy", "does not support",
+        "is not supported now",
     )  # fmt: skip
     assert [text for text in said if not any(word in text for word in words)] == []
 
