@@ -3,7 +3,7 @@
 Runs in the interpreter of an environment with SGLang, by itself: it imports nothing of qresolve. What SGLang prints
 goes to stderr, the answers go to standard output as one JSON document.
 
-    PYTHON sglang_predicates.py [--driver LIBRARY] [--arch SM]... [--presence NAME]... > sglang-VERSION.json
+    PYTHON sglang_predicates.py [--driver LIBRARY] [--arch SM]... [--presence NAME]... [--cuda VERSION]...
 
 Each GPU and presence has a process of its own: SGLang fixes many answers for the GPU that it sees when it is imported.
 ``--driver`` is a library that stands in for libcuda.so.1, which extensions want to find and never call here. An answer
@@ -39,7 +39,6 @@ PRESENCES: dict[str, tuple[dict[str, str], tuple[int, ...]]] = {
     "neither": ({"SGLANG_IS_FLASHINFER_AVAILABLE": "0", "SGLANG_ENABLE_JIT_DEEPGEMM": "0"}, (90, 100, 120)),
     "forced": ({"SGLANG_FORCE_FP8_MARLIN": "1", "USE_TRITON_W8A8_FP8_KERNEL": "1"}, (80, 89, 90, 100)),
 }
-CUDA_VERSIONS = ("11.8", "12.0", "12.2", "12.3", "12.4", "12.7", "12.8", "13.0")
 SECONDS = 600
 # Packages that look at the GPU when they are imported.
 OF_THE_GPU = frozenset(("sglang", "flashinfer", "deep_gemm", "sgl_kernel", "triton_kernels", "__main__"))
@@ -97,7 +96,7 @@ def answer(ask: Callable[[], Any]) -> str:
         return f"error: {type(error).__name__}: {error}"
 
 
-def predicates_by_cuda(asks: Any, sm: int) -> dict[str, dict[str, str]]:
+def predicates_by_cuda(asks: Any, sm: int, versions: list[str]) -> dict[str, dict[str, str]]:
     """The predicates that look at torch's CUDA, for other ones than this torch's."""
     torch = module("torch")
     own = torch.version.cuda
@@ -105,7 +104,7 @@ def predicates_by_cuda(asks: Any, sm: int) -> dict[str, dict[str, str]]:
     looking = [name for name in asks.OF_CUDA if name in asked]
     found: dict[str, dict[str, str]] = {}
     try:
-        for cuda in CUDA_VERSIONS:
+        for cuda in versions:
             torch.version.cuda = cuda
             for name in looking:
                 asked[name].cache_clear()
@@ -117,15 +116,15 @@ def predicates_by_cuda(asks: Any, sm: int) -> dict[str, dict[str, str]]:
     return found
 
 
-def work(sm: int, presence: str) -> dict[str, Any]:
+def work(sm: int, presence: str, versions: list[str]) -> dict[str, Any]:
     """All answers for one GPU; runs in a process of its own."""
     os.environ.update(PRESENCES[presence][0])
     put_gpu(sm)
     asks = questions()
     asks.put_settings({})
     found: dict[str, Any] = {"predicates": {name: answer(ask) for name, ask in asks.predicates(sm).items()}}
-    if presence == "stock":
-        found["by-cuda"] = predicates_by_cuda(asks, sm)
+    if presence == "stock" and versions:
+        found["by-cuda"] = predicates_by_cuda(asks, sm, versions)
     picked = {}
     for text, (settings, ask) in asks.points(sm).items():
 
@@ -138,14 +137,14 @@ def work(sm: int, presence: str) -> dict[str, Any]:
     return found
 
 
-def in_a_process(sm: int, presence: str) -> dict[str, Any]:
+def in_a_process(sm: int, presence: str, versions: list[str]) -> dict[str, Any]:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reading)
         signal.alarm(SECONDS)
         try:
-            found = work(sm, presence)
+            found = work(sm, presence, versions)
         except BaseException as error:
             traceback.print_exc()
             found = {"failed": f"{type(error).__name__}: {error}"}
@@ -196,6 +195,7 @@ def main() -> None:
     parser.add_argument("--driver")
     parser.add_argument("--arch", type=int, action="append")
     parser.add_argument("--presence", action="append", choices=list(PRESENCES))
+    parser.add_argument("--cuda", action="append", default=[], help="ask predicates for this CUDA of torch too")
     options = parser.parse_args()
     if options.driver:
         ctypes.CDLL(options.driver, mode=ctypes.RTLD_GLOBAL)
@@ -204,7 +204,7 @@ def main() -> None:
     answers: dict[tuple[str, ...], dict[str, list[str]]] = {}
     for presence in options.presence or PRESENCES:
         for sm in options.arch or PRESENCES[presence][1]:
-            for keys, value in leaves((presence,), in_a_process(sm, presence)):
+            for keys, value in leaves((presence,), in_a_process(sm, presence, options.cuda)):
                 answers.setdefault(keys, {}).setdefault(value, []).append(str(sm))
             print(f"asked {presence} sm{sm}", file=sys.stderr, flush=True)
     document: dict[str, Any] = {
@@ -212,7 +212,12 @@ def main() -> None:
         "engine": "sglang",
         "release": importlib.metadata.version("sglang"),
         "torch-cuda": module("torch").version.cuda,
-        "command": "PYTHON qresolve/audit/inside/sglang_predicates.py --driver libcuda.so.1",
+        "command": " ".join(
+            (
+                "PYTHON -I qresolve/audit/inside/sglang_predicates.py --driver libcuda.so.1",
+                *(f"--cuda {version}" for version in options.cuda),
+            )
+        ),
         "presences": {name: PRESENCES[name][0] for name in options.presence or PRESENCES},
     }
     for keys, values in answers.items():
