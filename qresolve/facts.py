@@ -48,7 +48,8 @@ class FactKind:
     ``choices`` are the values the environment may choose, the default first; empty where it may not.
     ``unfixed`` is the choice that leaves the fact to the host. ``fix`` is the text that a setting gives an ``env.``
     fact of the host so that it has its default whatever the host says (:data:`UNSET` removes the variable).
-    ``with_toolkit`` is what a host fact usually is where a CUDA toolkit is installed.
+    ``with_toolkit`` is what a host fact usually is where a CUDA toolkit is installed. ``values`` are all that a text
+    fact can be, where that is a closed list.
     """
 
     key: str
@@ -60,6 +61,7 @@ class FactKind:
     unfixed: Value | None = None
     fix: str | None = None
     with_toolkit: Value | None = None
+    values: tuple[str, ...] = ()
     may_be_absent: bool = False
 
 
@@ -129,6 +131,10 @@ class Vocabulary:
             if text.lower() not in {"true", "false", "yes", "no", "1", "0"}:
                 raise UsageError(f"`{key}` is true or false, not `{text}`", hint=f"--assume {key}=true")
             return text.lower() in {"true", "yes", "1"}
+        if kind.values and text not in kind.values:
+            raise UsageError(
+                f"`{key}` is one of {', '.join(kind.values)}, not `{text}`", hint=f"--assume {key}={kind.values[0]}"
+            )
         if kind.type == "int":
             if not (text.isascii() and text.isdigit()):
                 raise UsageError(f"`{key}` is a whole number, not `{text}`")

@@ -89,7 +89,7 @@ def make_lock(question: Question, request: LockRequest, edges: Edges, cuda_relea
             raise failures[0] if failures else _refused(question)
         engine = question.engine(solved.release)
         try:
-            _check_release(question, engine, cuda_releases)
+            check_release(question, engine, cuda_releases)
             edges.say(f"closing {engine.distribution} {solved.release}")
             closure = _close(closure_request(question, request, engine, solved), engine, edges)
         except NoResolution as failure:
@@ -162,7 +162,12 @@ def _added(solved: Resolution) -> set[str]:
     return {key for key, _ in solved.assignment if key.startswith("package.")}
 
 
-def _check_release(question: Question, engine: Engine, cuda_releases: CudaReleases) -> None:
+def check_release(question: Question, engine: Engine, cuda_releases: CudaReleases) -> None:
+    """Refuse a release that the target's Python, CUDA lane or driver cannot run.
+
+    Raises:
+        NoResolution: with what stands in the way.
+    """
     release, target = engine.release, question.target
     name = f"{engine.name} {release.version}"
     if not release.requires_python.contains(target.python, prereleases=True):

@@ -56,9 +56,34 @@ def read_record_digest(package: LockedPackage, indexes: UserIndexes, *, offline:
     for row in read_wheel_index(package.name):
         if row.sha256 == package.wheel.sha256 and row.measured is not None:
             return row.measured.record
+    kept = _record_folder() / package.wheel.sha256
+    try:
+        return kept.read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError):
+        pass
     if offline or not package.wheel.url.startswith(("http://", "https://")):
         return None
-    return _fetch_record_digest(package, indexes)
+    found = _fetch_record_digest(package, indexes)
+    if found is not None:
+        _keep(kept, found)
+    return found
+
+
+def _record_folder() -> Path:
+    """Where digests that were read are kept by the wheel's sha256, so that an offline lock has the same bytes."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "qresolve" / "records"
+
+
+def _keep(path: Path, text: str) -> None:
+    """Write a cache entry whole or not at all; a cache that cannot be written is no error."""
+    beside = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(text, encoding="ascii")
+        beside.replace(path)
+    except OSError:
+        beside.unlink(missing_ok=True)
 
 
 def _fetch_record_digest(package: LockedPackage, indexes: UserIndexes) -> str | None:

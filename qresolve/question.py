@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -85,8 +86,11 @@ class Question:
         )
 
     def not_known(self, row: Row) -> str:
-        """Why the row cannot be judged for this model, empty where it can."""
-        return self.model.unknown(row.ask.key) if self.model is not None else ""
+        """Why the row cannot be judged for this model or workload, empty where it can."""
+        if self.model is not None and (why := self.model.unknown(row.ask.key)):
+            return why
+        scheme, workload = self._own_facts(row)
+        return ragged_groups(scheme, {**workload.facts, **self.assumed}) if row.ask.role != "kv" else ""
 
     def _own_facts(self, row: Row) -> tuple[Scheme, Workload]:
         """The scheme and workload of one row: those of the question, with what the model says of these layers."""
@@ -139,6 +143,18 @@ class Question:
             bench=self.bench,
             ledger=ledger if ledger is not None else Ledger(),
         )
+
+
+def ragged_groups(scheme: Scheme, facts: Mapping[str, Value]) -> str:
+    """Why the shape cannot be judged: its K is not a whole number of the scheme's weight groups; empty where it is.
+
+    What an engine does with a last, smaller group is read nowhere: some assert, some pad, some read past the end.
+    """
+    found = re.fullmatch(r"group(\d+)", str(scheme.facts.get("scheme.weight-scale", "")))
+    k = facts.get("workload.k")
+    if found is None or not isinstance(k, int) or k % int(found[1]) == 0:
+        return ""
+    return f"K = {k} is not whole groups of {found[1]}, and what the kernels do with the rest is not known"
 
 
 def ask_question(

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from typing import TYPE_CHECKING
 
 from qresolve.cli.options import add_request_options, add_target_options, read_question
 
 if TYPE_CHECKING:
     import argparse
+
+    from qresolve.judging import Answer
+    from qresolve.question import Question
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -39,4 +43,20 @@ def run(arguments: argparse.Namespace) -> int:
         width = min(shutil.get_terminal_size((120, 24)).columns, 160)
         for line in explain_lines(question, found, verbose=arguments.verbose, width=width):
             print(line)
+    warn_of_refusal(question, found)
     return exit_code(found.rows)
+
+
+def warn_of_refusal(question: Question, found: Answer) -> None:
+    """Say on stderr when `lock` would refuse the judged release for this target: verdicts do not look at that."""
+    from qresolve.errors import NoResolution  # noqa: PLC0415
+    from qresolve.locking import check_release  # noqa: PLC0415
+    from qresolve.target.drivers import read_cuda_releases  # noqa: PLC0415
+
+    target = question.target
+    if target.driver is None and target.cuda is None and found.engine.release.requires_python.contains(target.python):
+        return
+    try:
+        check_release(question, found.engine, read_cuda_releases())
+    except NoResolution as refusal:
+        print(f"warning: `lock` refuses this target: {refusal.message}", file=sys.stderr)

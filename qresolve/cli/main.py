@@ -8,7 +8,7 @@ import importlib
 import io
 import os
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from qresolve import __version__
 from qresolve.errors import QResolveError, UsageError
@@ -25,6 +25,10 @@ OUR_BUG = 1
 
 class _Parser(argparse.ArgumentParser):
     """A parser whose errors are usage errors of the exception tree, so that they read like all others."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        # An abbreviation that works today would mean another option tomorrow.
+        super().__init__(*arguments, **{"allow_abbrev": False, **named})
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message, hint=f"{self.prog} --help")

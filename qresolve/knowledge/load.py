@@ -83,6 +83,7 @@ def read_fact_kinds(table: Table) -> Iterable[FactKind]:
             unfixed=_value(entry, "unfixed"),
             fix=entry.text("fix", "") if "fix" in entry else None,
             with_toolkit=_value(entry, "with-toolkit"),
+            values=entry.texts("values", ()),
             may_be_absent=entry.flag("may-be-absent", default=False),
         )
         entry.done()

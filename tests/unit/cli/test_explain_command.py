@@ -445,3 +445,29 @@ def test_what_to_do_is_what_can_be_done(explain: Callable[..., Ran], arguments: 
     ran = explain(*arguments.split())
     assert todo in " ".join(ran.out.split())
     assert ("accept it" in ran.out) is (todo.startswith("accept it"))
+
+
+@pytest.mark.parametrize("formats", ["nvfp4", "mxfp4", "mxfp8", "int4"])
+def test_a_k_that_is_not_whole_groups_is_not_known(formats: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["explain", "--engine", "vllm==0.33.0", "--gpu", "sm120", "--formats", formats]
+    assert main([*command, "--assume", "workload.k=100"]) == 7
+    assert "is not whole groups of" in capsys.readouterr().out
+    assert main([*command, "--assume", "workload.k=2048"]) == 0
+
+
+def test_a_value_that_a_fact_cannot_have_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "--gpu", "sm120", "--formats", "nvfp4", "--assume", "workload.dtype=fp17"]) == 2
+    assert "bf16, fp16" in capsys.readouterr().err
+
+
+def test_options_are_spelled_out(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "--gpu", "sm120", "--form", "nvfp4"]) == 2
+    assert "--form" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("option", "value"), [("--driver", "450.80.02"), ("--python", "3.9")])
+def test_explain_warns_of_a_target_that_lock_refuses(
+    option: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", "--engine", "vllm==0.33.0", "--gpu", "sm120", "--formats", "nvfp4", option, value]) == 0
+    assert "warning: `lock` refuses this target" in capsys.readouterr().err
