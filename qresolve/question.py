@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from qresolve.errors import UsageError
 from qresolve.knowledge.engine import engine_names, load_engine, read_releases
 from qresolve.knowledge.load import read_formats, read_workload
 from qresolve.ledger import Ledger
@@ -183,6 +184,12 @@ def ask_question(
         model = parse_model(checkpoint, tp=tp, ep=ep, formats=book, book=read_checkpoint_book(book))
     asks = asks_of(model, formats, book) if model is not None else parse_formats(formats, book)
     allowances = parse_allow(allow, book)
+    for idle in allowances:
+        if not any(idle.matches(ask) for ask in asks):
+            asked = ",".join(ask.key for ask in asks)
+            raise UsageError(
+                f"--allow {idle.text} speaks of nothing that is asked for ({asked})", hint=f"--formats {idle.format}"
+            )
     name, version = parse_engine(engine)
     loaded = load_engine(name, version) if name is not None else _default_engine(asks)
     found, digest = read_workload(workload)

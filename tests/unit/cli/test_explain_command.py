@@ -79,8 +79,8 @@ def test_settings_are_called_below_only_where_they_are_listed(capsys: pytest.Cap
         ("--gpu sm90 --formats mxfp4 --allow mxfp4=emulated", 0),
         ("--gpu sm90 --formats mxfp4", 4),
         # A better class than the one that is had was allowed.
-        ("--gpu sm90 --formats nvfp4 --allow nvfp4=mixed", 4),
-        ("--gpu sm90 --formats mxfp4 --allow nvfp4=mixed", 4),
+        ("--gpu sm90 --formats nvfp4 --allow nvfp4=mixed", 2),
+        ("--gpu sm90 --formats mxfp4 --allow nvfp4=mixed", 2),
         ("--gpu sm120 --formats nf4", 3),
         ("--gpu sm120 --formats nvfp4 --engine vllm==0.0.1", 3),
         ("--gpu sm120 --formats nvfp4 --engine vllm==99.0", 3),
@@ -471,3 +471,8 @@ def test_explain_warns_of_a_target_that_lock_refuses(
 ) -> None:
     assert main(["explain", "--engine", "vllm==0.33.0", "--gpu", "sm120", "--formats", "nvfp4", option, value]) == 0
     assert "warning: `lock` refuses this target" in capsys.readouterr().err
+
+
+def test_accepting_less_for_what_is_not_asked_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "--gpu", "sm90", "--formats", "nvfp4", "--allow", "mxfp4=mixed"]) == 2
+    assert "mxfp4=mixed" in capsys.readouterr().err
