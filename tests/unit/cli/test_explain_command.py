@@ -79,7 +79,7 @@ def test_settings_are_called_below_only_where_they_are_listed(capsys: pytest.Cap
         ("--gpu sm90 --formats mxfp4 --allow mxfp4=emulated", 0),
         ("--gpu sm90 --formats mxfp4", 4),
         # A better class than the one that is had was allowed.
-        ("--gpu sm90 --formats nvfp4 --allow nvfp4=mixed", 2),
+        ("--gpu sm90 --formats nvfp4 --allow nvfp4=mixed", 4),
         ("--gpu sm90 --formats mxfp4 --allow nvfp4=mixed", 2),
         ("--gpu sm120 --formats nf4", 3),
         ("--gpu sm120 --formats nvfp4 --engine vllm==0.0.1", 3),
