@@ -47,17 +47,13 @@ def answer(question: Question, *, extra: bool = True) -> Answer:
     core = question.core()
     solved = solve(core)
     if isinstance(solved, Impossible):
-        return _separate(question, core, extra=extra)
+        return _answer(question, core.releases[0], None, core, extra=extra)
     return _answer(question, solved.release, solved, core, extra=extra)
 
 
 def answer_for(question: Question, resolution: Resolution) -> Answer:
     """The answer of a resolution that was already found, without the unasked rows."""
     return _answer(question, resolution.release, resolution, question.core(), extra=False)
-
-
-def _separate(question: Question, core: Core, *, extra: bool) -> Answer:
-    return _answer(question, core.releases[0], None, core, extra=extra)
 
 
 def _answer(question: Question, release: str, resolution: Resolution | None, core: Core, *, extra: bool) -> Answer:

@@ -52,13 +52,11 @@ def images_for(versions: Mapping[str, str], machine: str, *, wheels: Mapping[str
     """
 
     @cache
-    def row(project: str) -> WheelRow | None:
-        if wheels is not None:
-            return row_of_wheel(project, wheels[project]) if project in wheels else None
-        return row_for(project, versions[project], machine) if project in versions else None
+    def measured_row(project: str) -> WheelRow | None:
+        return _row(project, versions, machine, wheels)
 
     def images(project: str, library: str, unit: str) -> tuple[ImageArch, ...] | None:
-        found = row(project)
+        found = measured_row(project)
         if found is None or found.measured is None or found.measured.libraries is None:
             return None
         folders, _, name = unit.rpartition("/")
@@ -67,6 +65,13 @@ def images_for(versions: Mapping[str, str], machine: str, *, wheels: Mapping[str
         return None if path is None else images_of(found, path, name)
 
     return images
+
+
+def _row(project: str, versions: Mapping[str, str], machine: str, wheels: Mapping[str, str] | None) -> WheelRow | None:
+    """The project's row: of the very file where ``wheels`` names files, else of its version on the machine."""
+    if wheels is not None:
+        return row_of_wheel(project, wheels[project]) if project in wheels else None
+    return row_for(project, versions[project], machine) if project in versions else None
 
 
 def _is_library(path: str, wanted: str) -> bool:
@@ -85,15 +90,8 @@ def measured_wheels(engine: Engine, machine: str, wheels: Mapping[str, str] | No
         if leaf.fact.startswith("image.")
     } | {engine.distribution}
     versions = versions_of(engine)
-    found = []
-    for project in sorted(projects):
-        if wheels is not None:
-            row = row_of_wheel(project, wheels[project]) if project in wheels else None
-        else:
-            row = row_for(project, versions[project], machine) if project in versions else None
-        if row is not None:
-            found.append(row)
-    return tuple(found)
+    rows = (_row(project, versions, machine, wheels) for project in sorted(projects))
+    return tuple(row for row in rows if row is not None)
 
 
 _SAID: Mapping[Result, str] = {"native": "native", "decomposed": "decomposed", "none": "none"}
