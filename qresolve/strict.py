@@ -44,6 +44,11 @@ class Table:
         """All keys, asked for or not, in file order."""
         return tuple(self._values)
 
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """The table as it was read, for a digest or for reading it again as another table; asks for no key."""
+        return self._values
+
     def raw(self, key: str) -> Any:
         """The untyped value of ``key``, or None."""
         self._asked.add(key)

@@ -131,7 +131,7 @@ class _Reader:
         key = f"{kind}:{identifier}"
         if key in self.digests:
             raise table.fail("id", f"the {kind} `{identifier}` is declared twice")
-        self.digests[key] = digest_of(table._values)  # noqa: SLF001 - the record's raw text
+        self.digests[key] = digest_of(table.values)
 
     def file(self, table: Table) -> None:
         """Declare the conditions of one file and keep its ladders and routes for the second pass."""

@@ -150,7 +150,7 @@ def read_formats() -> FormatBook:
                 raise entry.fail("name", f"`{word}` names two formats")
             names.add(word)
         formats.append(found)
-        digests[f"format:{name}"] = digest_of(entry._values)  # noqa: SLF001 - the reader's own raw text
+        digests[f"format:{name}"] = digest_of(entry.values)
     aliases: dict[str, str] = {}
     for entry in table.tables("alias"):
         alias = entry.text("name")
@@ -200,7 +200,7 @@ def read_workload(name: str | None = None) -> tuple[Workload, str]:
             facts=_read_facts(entry.table("facts"), vocabulary, "workload"),
         )
         entry.done()
-        found.append((workload, digest_of(entry._values)))  # noqa: SLF001
+        found.append((workload, digest_of(entry.values)))
     table.done()
     for workload, digest in found:
         if name in {None, workload.name}:

@@ -139,7 +139,7 @@ def _quantization(
         Table(checkpoint.modelopt, file=f"{checkpoint.given} (hf_quant_config.json)") if checkpoint.modelopt else None
     )
     if table is None and modelopt is not None:
-        table = Table({"quant_method": "modelopt", **modelopt._values}, file=modelopt.file)  # noqa: SLF001 - re-read
+        table = Table({"quant_method": "modelopt", **modelopt.values}, file=modelopt.file)
     elif table is not None and modelopt is not None:
         table = _with_modelopt(table, modelopt)
     if table is None and checkpoint.gptq is not None:
@@ -167,7 +167,7 @@ def _with_modelopt(table: Table, modelopt: Table) -> Table:
         )
     if "quantized_layers" in table or "quantized_layers" not in inner:
         return table
-    return Table({**table._values, "quantized_layers": inner.raw("quantized_layers")}, file=table.file, path=table.path)  # noqa: SLF001
+    return Table({**table.values, "quantized_layers": inner.raw("quantized_layers")}, file=table.file, path=table.path)
 
 
 def _method(table: Table, name: str, kind: str | None, book: CheckpointBook) -> Method:

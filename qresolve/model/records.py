@@ -206,7 +206,7 @@ def _method(table: Table) -> Method:
         elements=_texts(elements) if elements is not None else {},
         cases=tuple(cases),
         refusals=tuple(refusals),
-        digest=digest_of(table._values),  # noqa: SLF001 - the reader's own raw text
+        digest=digest_of(table.values),
     )
     table.text("where")
     table.done()
@@ -256,7 +256,7 @@ def _layout(table: Table) -> Layout:
         moe_activation=table.optional_text("moe-activation"),
         experts=table.texts("experts", ()),
         shared_expert=table.optional_text("shared-expert"),
-        digest=digest_of(table._values),  # noqa: SLF001
+        digest=digest_of(table.values),
     )
     table.text("where")
     table.done()
