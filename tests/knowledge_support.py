@@ -6,8 +6,10 @@ Images are assumed to load as SASS unless a test gives its own ``derive``; what 
 
 from __future__ import annotations
 
+import json
 from functools import cache
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from qresolve.arch import best_loadability, read_architectures
 from qresolve.completions import Completion, Thresholds, answer_from, possible
@@ -36,6 +38,9 @@ OPTIONAL_PACKAGES = (
     "vllm-bnb-plugin",
 )
 """Packages that gates look at and that no release pins; absent unless a test says otherwise."""
+
+ORACLE = Path(__file__).parent / "data" / "oracle" / "vllm-0.33.0.json"
+"""What the real release picked, recorded by running it."""
 
 ARCHS = (75, 80, 86, 89, 90, 100, 103, 110, 120, 121)
 
@@ -68,6 +73,20 @@ def expressions(of: Engine) -> Iterator[Expression]:
     for ladder in of.ladders.values():
         yield from (move.when for move in ladder.moves)
         yield from (force.when for force in ladder.forces)
+
+
+def oracle_cells(variant: str, name: str) -> Mapping[str, tuple[Any, str]]:
+    """What the oracle of vLLM 0.33.0 has for the format in the variant, or in the base that it equals.
+
+    By arch: the pick, None where there was none, and what was seen.
+    """
+    variants = json.loads(ORACLE.read_text(encoding="utf-8"))["variants"]
+    found: str | None = variant
+    while found is not None:
+        if name in variants[found]["formats"]:
+            return {sm: (pick, seen) for sm, (pick, seen) in variants[found]["formats"][name].items()}
+        found = variants[found]["base"]
+    raise AssertionError(f"the oracle has no {name}")
 
 
 @cache

@@ -19,14 +19,14 @@ from qresolve.knowledge.engine import engine_names, load_engine, read_releases
 from qresolve.knowledge.load import read_formats, read_workload
 from qresolve.selector import select
 from qresolve.situation import Host, compares_of, facts_of, thresholds_of
-from tests.knowledge_support import ARCHS
+from tests.knowledge_support import ARCHS, schemes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from qresolve.completions import Thresholds
     from qresolve.facts import FactTable, Value
-    from qresolve.knowledge.records import Engine, Gate, Ladder, Route, Scheme
+    from qresolve.knowledge.records import Engine, Gate, Ladder, Route
 
 RELEASES = [(name, release.version) for name in engine_names() for release in read_releases(name)]
 MOST_TRIED = 4000  # assignments of a gate's facts that are looked at for one that passes and one that fails
@@ -41,19 +41,12 @@ def loaded(name: str, version: str) -> Engine:
     return load_engine(name, version)
 
 
-@cache
-def _schemes() -> Mapping[str, Scheme]:
-    return {
-        scheme.key(role): scheme for item in read_formats().formats for scheme in item.schemes for role in scheme.roles
-    }
-
-
 def _table(engine: Engine, served: str, sm: int, values: Mapping[str, Value] | None = None) -> FactTable:
     """A plain install on a host without a toolkit, every image of the wheel loading."""
     table = facts_of(
         engine=engine,
         sm=sm,
-        scheme=_schemes()[served],
+        scheme=schemes()[served],
         workload=read_workload()[0],
         host=Host.without_toolkit(),
         images=lambda project, library, unit: (ImageArch(sm=sm, suffix="", kind="sass"),),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,6 +21,7 @@ from tests.knowledge_support import (
     derive_from_images,
     engine,
     every_image_loads,
+    oracle_cells,
     outcome,
     outcomes,
     route_name,
@@ -35,10 +34,7 @@ if TYPE_CHECKING:
     from qresolve.knowledge.records import Route
     from qresolve.selector import Outcome
 
-    Cells = Mapping[str, tuple[str | None, str]]
     Point = tuple[str, str, int]
-
-ORACLE = Path(__file__).parents[2] / "data" / "oracle" / "vllm-0.33.0.json"
 
 SCHEMES = {
     "fp8_tensor_static": "fp8@tensor-static:dense",
@@ -117,18 +113,6 @@ def exception(variant: str, name: str, sm: int) -> tuple[str, str, str] | None:
     return None
 
 
-def cells(variant: str, name: str) -> Cells:
-    """What the oracle has for the format in the variant, or in the base that it equals."""
-    variants = json.loads(ORACLE.read_text(encoding="utf-8"))["variants"]
-    found: str | None = variant
-    while found is not None:
-        here = variants[found]
-        if name in here["formats"]:
-            return {sm: (pick, seen) for sm, (pick, seen) in here["formats"][name].items()}
-        found = here["base"]
-    raise AssertionError(f"the oracle has no {name}")
-
-
 def differences(
     derive: Callable[[int], Callable[[str], Fact | None]], archs: tuple[int, ...]
 ) -> tuple[int, list[str], set[Point]]:
@@ -136,7 +120,7 @@ def differences(
     compared, wrong, met = 0, [], set()
     for variant, facts in VARIANTS.items():
         for name, scheme in SCHEMES.items():
-            for text, (pick, seen) in cells(variant, name).items():
+            for text, (pick, seen) in oracle_cells(variant, name).items():
                 sm = int(text)
                 if sm not in archs:
                     continue
@@ -168,7 +152,7 @@ def test_every_exception_is_met_and_contradicts_the_oracle() -> None:
     _, _, met = differences(lambda sm: every_image_loads, ARCHS)
     for variant in VARIANTS:
         for name in SCHEMES:
-            for text, (_, seen) in cells(variant, name).items():
+            for text, (_, seen) in oracle_cells(variant, name).items():
                 excepted = exception(variant, name, int(text))
                 if excepted is not None:
                     assert (variant, name, int(text)) in met

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,6 +19,7 @@ from tests.knowledge_support import (
     TOOLKIT_ON_HOST,
     derive_from_images,
     engine,
+    oracle_cells,
     outcome,
     outcomes,
     route_name,
@@ -29,8 +28,6 @@ from tests.knowledge_support import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-ORACLE = Path(__file__).parents[2] / "data" / "oracle" / "vllm-0.33.0.json"
 
 FORMATS: Mapping[str, str] = {
     "kv_fp8": "fp8@e4m3:kv",
@@ -88,17 +85,6 @@ def exception(name: str, picked: str, sm: int) -> tuple[str, str | None, str] | 
     return None
 
 
-def cells(variant: str, name: str) -> Mapping[str, tuple[str, str]]:
-    """What the oracle has for the format in the variant, or in the base that it equals."""
-    variants = json.loads(ORACLE.read_text(encoding="utf-8"))["variants"]
-    found: str | None = variant
-    while found is not None:
-        if name in variants[found]["formats"]:
-            return {sm: (pick, seen) for sm, (pick, seen) in variants[found]["formats"][name].items()}
-        found = variants[found]["base"]
-    raise AssertionError(f"the oracle has no {name}")
-
-
 def valid_backends(scheme: str, table: FactTable) -> list[str]:
     """Names of the backends whose selection gates all hold, in order, without those that must be named."""
     known, answer = engine(), answer_from(table)
@@ -114,7 +100,7 @@ def test_picks_orders_and_classes_agree_with_the_real_selector(capsys: pytest.Ca
     compared, excepted, wrong = 0, 0, []
     for variant, facts in VARIANTS.items():
         for name, scheme in FORMATS.items():
-            for text, (picks, seen) in cells(variant, name).items():
+            for text, (picks, seen) in oracle_cells(variant, name).items():
                 sm = int(text)
                 compared += 1
                 table = table_for(scheme, sm, facts)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,6 +17,7 @@ from tests.knowledge_support import (
     derive_from_images,
     engine,
     every_image_loads,
+    oracle_cells,
     outcome,
     outcomes,
     route_name,
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from qresolve.facts import Fact
-
-ORACLE = Path(__file__).parents[2] / "data" / "oracle" / "vllm-0.33.0.json"
 
 # Scheme and checkpoint kind of each point. The selectors that the oracle called are those of these quantizers;
 # `silu` is the reference workload's.
@@ -94,17 +91,6 @@ def exception(variant: str, name: str, picked: str, sm: int) -> tuple[str, str |
     return None
 
 
-def cells(variant: str, name: str) -> Mapping[str, tuple[str, str]]:
-    """What the oracle has for the format in the variant, or in the base that it equals."""
-    variants = json.loads(ORACLE.read_text(encoding="utf-8"))["variants"]
-    found: str | None = variant
-    while found is not None:
-        if name in variants[found]["formats"]:
-            return {sm: (pick, seen) for sm, (pick, seen) in variants[found]["formats"][name].items()}
-        found = variants[found]["base"]
-    raise AssertionError(f"the oracle has no {name}")
-
-
 def differences(
     derive: Callable[[int], Callable[[str], Fact | None]], archs: tuple[int, ...]
 ) -> tuple[int, int, list[str]]:
@@ -112,7 +98,7 @@ def differences(
     compared, excepted, wrong = 0, 0, []
     for variant, facts in VARIANTS.items():
         for name, (scheme, quantizer) in FORMATS.items():
-            for text, (pick, seen) in cells(variant, name).items():
+            for text, (pick, seen) in oracle_cells(variant, name).items():
                 sm = int(text)
                 if sm not in archs:
                     continue

@@ -15,17 +15,18 @@ from qresolve.classes import VERDICTS
 from qresolve.facts import ABSENT, Value
 from qresolve.gates import leaves
 from qresolve.knowledge.engine import load_engine
-from qresolve.knowledge.load import read_formats, read_workload
+from qresolve.knowledge.load import read_workload
 from qresolve.measured import images_for, row_for, toolchain_fact, versions_of
 from qresolve.setting import Setting
 from qresolve.situation import Host, facts_of
 from qresolve.ways import bench_of, ways
 from qresolve.wheels.index import read_wheel_index
+from tests.knowledge_support import schemes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from qresolve.knowledge.records import Engine, Scheme
+    from qresolve.knowledge.records import Engine
     from qresolve.selector import Outcome
     from qresolve.ways import Bench, Way
 
@@ -51,13 +52,6 @@ QUANTIZERS = {"mxfp4@gpt-oss:moe": "mxfp4", "mxfp4@deepseek-v4:moe": "mxfp4"}
 @cache
 def engine(release: str) -> Engine:
     return load_engine("vllm", release)
-
-
-@cache
-def schemes() -> dict[str, Scheme]:
-    return {
-        scheme.key(role): scheme for form in read_formats().formats for scheme in form.schemes for role in scheme.roles
-    }
 
 
 def bench(release: str, key: str, sm: int, *, host: Host, machine: str, assumed: Mapping[str, Value]) -> Bench:
