@@ -7,14 +7,14 @@ from collections import defaultdict
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from qresolve.wheels.elf import parse_library
+from qresolve.machine_code.elf import parse_library
 from qresolve.wheels.index import Declared, Measured, MeasuredLibrary, UnitGroup
 from qresolve.wheels.record import parse_record, record_digest
 from qresolve.wheels.remote import WheelInvalid
 
 if TYPE_CHECKING:
     from qresolve.arch import ImageArch
-    from qresolve.wheels.elf import LibraryMeasurement
+    from qresolve.machine_code.elf import LibraryMeasurement
     from qresolve.wheels.remote import WheelSource
 
 _CUDA_LABEL = re.compile(r"(?:\A|\.)cu(?P<major>\d{2})(?P<minor>\d)(?:\.|\Z)")

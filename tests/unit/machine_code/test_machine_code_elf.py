@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qresolve.wheels.elf import ElfInvalid, LibraryMeasurement, newest_glibc, parse_library, parse_unit_name
-from qresolve.wheels.fatbin import FatbinInvalid
+from qresolve.machine_code.elf import ElfInvalid, LibraryMeasurement, newest_glibc, parse_library, parse_unit_name
+from qresolve.machine_code.fatbin import FatbinInvalid
 
 FIXTURES = Path(__file__).resolve().parents[2] / "data" / "fatbins"
 # What regenerate.py compiled the two units for.

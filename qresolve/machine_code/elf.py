@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from qresolve.errors import Unproved
-from qresolve.wheels.fatbin import MAGIC, Container, FatbinInvalid, parse_container, parse_section
+from qresolve.machine_code.fatbin import MAGIC, Container, FatbinInvalid, parse_container, parse_section
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from qresolve.arch import ImageArch
-    from qresolve.wheels.fatbin import Buffer
+    from qresolve.machine_code.fatbin import Buffer
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qresolve.wheels.fatbin import MAGIC, FatbinInvalid, parse_container, parse_section
+from qresolve.machine_code.fatbin import MAGIC, FatbinInvalid, parse_container, parse_section
 
 if TYPE_CHECKING:
     from types import ModuleType
