@@ -1,0 +1,1 @@
+"""What is inside binaries for the GPU: ELF files, fatbin containers, cubins and their instructions. Pure readers."""
