@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from qresolve.errors import Unproved
-from qresolve.machine_code.fatbin import MAGIC, Container, FatbinInvalid, parse_container, parse_section
+from qresolve.machine_code.fatbin import parse_section, search_containers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from qresolve.arch import ImageArch
-    from qresolve.machine_code.fatbin import Buffer
+    from qresolve.machine_code.fatbin import Buffer, Container
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -43,8 +43,6 @@ _LINKER_SECTION = b"__nv_relfatbin"
 _CONTAINER_SYMBOL = b"fatbinData"
 # What nvcc calls the host file of a translation unit; the middle is its process id.
 _UNIT_FILE = re.compile(r"\Atmpxft_[0-9a-f]+_[0-9a-f]+-\d+_(?P<unit>.+?)(?:\.compute_\w+|\.sm_\w+)?\.cudafe\d+\.cpp\Z")
-# Chance hits of the magic outside `.nv_fatbin`; more than this is made, not met.
-_MOST_CHANCE_HITS = 1000
 _GLIBC = re.compile(r"\AGLIBC_(?P<version>\d+(?:\.\d+)+)\Z")
 
 
@@ -59,10 +57,19 @@ class ElfInvalid(Unproved):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """One container; ``name`` is the source file's stem, None where the library is stripped."""
+    """One container; ``name`` is the source file's stem, None where the library is stripped.
+
+    ``section`` is the one that holds it. Offsets in ``container`` are from the start of the file.
+    """
 
     name: str | None
-    images: tuple[ImageArch, ...]
+    section: str
+    container: Container
+
+    @property
+    def images(self) -> tuple[ImageArch, ...]:
+        """What the driver could load, in file order, each once."""
+        return self.container.images
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,13 +77,15 @@ class LibraryMeasurement:
     """What was read from one shared library.
 
     ``needed`` keeps the file's order. ``glibc`` is the newest ``GLIBC_x.y`` asked for, as text, None where
-    no versioned symbol of glibc is used. ``units`` keep the containers' order in the file.
+    no versioned symbol of glibc is used. ``units`` keep the containers' order in the file. ``linker_input`` is how
+    many containers are there for the device linker alone: they never load, so nothing of them counts.
     """
 
     path: str
     needed: tuple[str, ...]
     glibc: str | None
     units: tuple[Unit, ...]
+    linker_input: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,14 +111,25 @@ def parse_library(data: Buffer, *, path: str) -> LibraryMeasurement:
     sections = _parse_sections(view)
     names = _parse_unit_names(view, sections)
     units = tuple(
-        Unit(name=names.get(address), images=container.images)
-        for address, container in _parse_containers(view, sections)
+        Unit(
+            name=names.get(section.address + container.offset - section.offset),
+            section=section.name.decode("utf-8", "replace"),
+            container=container,
+        )
+        for section, container in _parse_containers(data, sections)
+    )
+    linker_input = sum(
+        1
+        for section in sections
+        if section.name == _LINKER_SECTION and section.kind != _TYPE_NOBITS
+        for _ in search_containers(data, section.offset, section.offset + section.size)
     )
     return LibraryMeasurement(
         path=path,
         needed=_parse_needed(view, sections),
         glibc=_parse_glibc(view, sections),
         units=units,
+        linker_input=linker_input,
     )
 
 
@@ -163,44 +183,22 @@ def _linked_string(view: memoryview, sections: tuple[_Section, ...], section: _S
     return _string(view, start=strings.offset, size=strings.size, index=index).decode("utf-8", "replace")
 
 
-def _parse_containers(view: memoryview, sections: tuple[_Section, ...]) -> Iterator[tuple[int, Container]]:
-    """Each loadable container with its virtual address."""
+def _parse_containers(data: Buffer, sections: tuple[_Section, ...]) -> Iterator[tuple[_Section, Container]]:
+    """Each loadable container with the section that holds it."""
     for section in sections:
         if section.name == _LOADED_SECTION:
-            try:
-                for container in parse_section(_bytes(view, section)):
-                    yield section.address + container.offset, container
-            except FatbinInvalid as error:
-                raise FatbinInvalid(error.problem, offset=section.offset + error.offset) from error
+            found = parse_section(data, section.offset, section.offset + section.size)
         elif (
             section.kind == _TYPE_PROGBITS
             and section.flags & _FLAG_ALLOC
             and not section.flags & _FLAG_EXECUTABLE
             and section.name != _LINKER_SECTION
         ):
-            try:
-                for container in _search_containers(bytes(_bytes(view, section))):
-                    yield section.address + container.offset, container
-            except FatbinInvalid as error:
-                raise FatbinInvalid(error.problem, offset=section.offset + error.offset) from error
-
-
-def _search_containers(data: bytes) -> Iterator[Container]:
-    """Containers among other data: here the magic may also be chance, so what does not parse is skipped."""
-    position = data.find(MAGIC)
-    chance_hits = 0
-    while position >= 0:
-        try:
-            container = parse_container(data, position)
-        except FatbinInvalid:
-            chance_hits += 1
-            if chance_hits > _MOST_CHANCE_HITS:
-                raise
-            position = data.find(MAGIC, position + 1)
+            found = search_containers(data, section.offset, section.offset + section.size)
+        else:
             continue
-        if container.entries:
-            yield container
-        position = data.find(MAGIC, container.end)
+        for container in found:
+            yield section, container
 
 
 def parse_unit_name(file_symbol: str) -> str | None:

@@ -37,6 +37,8 @@ _ALIGNMENT = 8
 _PADDING_CHUNK = 4096
 # Far above what a compiler writes (one entry for each -gencode); bounds what a forged container can cost.
 _MOST_ENTRIES = 4096
+# Chance hits of the magic among other data; more than this is made, not met.
+_MOST_CHANCE_HITS = 1000
 
 _KIND_PTX, _KIND_ELF, _KIND_LTO = 1, 2, 8
 _FLAG_LZ4, _FLAG_ZSTD = 0x2000, 0x8000
@@ -170,16 +172,16 @@ def _kind(code: int) -> Kind:
     return "lto" if code == _KIND_LTO else "other"
 
 
-def parse_section(data: Buffer) -> Iterator[Container]:
-    """Every container of a section that holds nothing else, such as ``.nv_fatbin``.
+def parse_section(data: Buffer, start: int = 0, end: int | None = None) -> Iterator[Container]:
+    """Every container between ``start`` and ``end``, where nothing else stands, as in ``.nv_fatbin``.
 
     Between two containers only zeros (alignment) may stand.
 
     Raises:
         FatbinInvalid: something else stands there, or a container cannot be read.
     """
-    view = memoryview(data)
-    position = 0
+    view = memoryview(data)[:end]
+    position = start
     while position < len(view):
         chunk = bytes(view[position : position + _PADDING_CHUNK])
         padding = len(chunk) - len(chunk.lstrip(b"\0"))
@@ -191,3 +193,28 @@ def parse_section(data: Buffer) -> Iterator[Container]:
         container = parse_container(view, position)
         yield container
         position = container.end
+
+
+def search_containers(data: Buffer, start: int = 0, end: int | None = None) -> Iterator[Container]:
+    """Containers among other data: there the magic may also be chance, so what does not parse is skipped.
+
+    Raises:
+        FatbinInvalid: far more chance hits than are met.
+    """
+    view = memoryview(data)[:end]
+    # A memoryview cannot search, and a copy of hundreds of megabytes is what mapping the file avoids.
+    searched = bytes(view) if isinstance(data, memoryview) else data
+    chance_hits = 0
+    position = searched.find(MAGIC, start, len(view))
+    while position >= 0:
+        try:
+            container = parse_container(view, position)
+        except FatbinInvalid:
+            chance_hits += 1
+            if chance_hits > _MOST_CHANCE_HITS:
+                raise
+            position = searched.find(MAGIC, position + 1, len(view))
+            continue
+        if container.entries:
+            yield container
+        position = searched.find(MAGIC, max(container.end, position + 1), len(view))
