@@ -177,6 +177,20 @@ def best_loadability(images: Iterable[ImageArch], gpu_sm: int, architectures: Ar
     )
 
 
+def driver_choice(images: Iterable[ImageArch], gpu_sm: int, architectures: Architectures) -> ImageArch | None:
+    """The one image of a container that the driver loads on a GPU of ``gpu_sm``; None where none loads.
+
+    Machine code comes before PTX, the image built for more exactly this part before one for more parts, and the later
+    sm before the earlier. A container that holds sm_90 and sm_90a so runs sm_90a's code on sm90.
+    """
+    order = {"a": 2, "f": 1, "": 0}
+    return max(
+        (image for image in images if loadability(image, gpu_sm, architectures) is not Loadability.NONE),
+        key=lambda image: (image.kind == "sass", order[image.suffix], image.sm),
+        default=None,
+    )
+
+
 def parse_architectures(table: Table) -> Architectures:
     """Check the records of ``architectures.toml``.
 

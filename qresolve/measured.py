@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from qresolve.arch import ImageArch
     from qresolve.knowledge.records import Engine
     from qresolve.situation import Images
-    from qresolve.wheels.index import WheelRow
+    from qresolve.wheels.index_rows import WheelRow
 
 
 def row_for(project: str, version: str, machine: str) -> WheelRow | None:

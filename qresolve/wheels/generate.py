@@ -21,13 +21,8 @@ from typing import TYPE_CHECKING, Any
 from qresolve.data import data_folder
 from qresolve.errors import DataInvalid, QResolveError, Stale, Unproved
 from qresolve.strict import read_toml
-from qresolve.wheels.index import (
-    TOOLKIT_PROJECT,
-    ToolkitRelease,
-    WheelRow,
-    dump_cuda_toolkits,
-    dump_wheel_index,
-)
+from qresolve.wheels.index_rows import ToolkitRelease, WheelRow
+from qresolve.wheels.index_text import TOOLKIT_PROJECT, dump_cuda_toolkits, dump_wheel_index
 from qresolve.wheels.measure import read_declared, read_measured
 from qresolve.wheels.pip_index import open_pip_index
 

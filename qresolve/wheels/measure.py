@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from qresolve.machine_code.elf import parse_library
-from qresolve.wheels.index import Declared, Measured, MeasuredLibrary, UnitGroup
+from qresolve.wheels.index_rows import Declared, Measured, MeasuredLibrary, UnitGroup
 from qresolve.wheels.record import parse_record, record_digest
 from qresolve.wheels.remote import WheelInvalid
 

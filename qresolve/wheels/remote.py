@@ -119,6 +119,14 @@ class ZipWheel:
         Raises:
             WheelInvalid: no such member, a limit is passed, or the data is not what the table says.
         """
+        return bytes(self.read_buffer(name))
+
+    def read_buffer(self, name: str) -> bytearray:
+        """As :meth:`read_member`, without a second copy of what may be a gigabyte.
+
+        Raises:
+            WheelInvalid: as there.
+        """
         info = self._info(name)
         self._check_limits(info)
         output = bytearray()
@@ -130,7 +138,7 @@ class ZipWheel:
             raise WheelInvalid(f"{name}: {len(output)} bytes instead of the {info.file_size} declared")
         if zlib.crc32(output) != info.CRC:
             raise WheelInvalid(f"{name}: the checksum is wrong")
-        return bytes(output)
+        return output
 
     def _info(self, name: str) -> zipfile.ZipInfo:
         try:

@@ -17,7 +17,8 @@ from qresolve.wheels.generate import (
     run_generate,
     select_files,
 )
-from qresolve.wheels.index import images_of, parse_cuda_toolkits, parse_wheel_index
+from qresolve.wheels.index import images_of
+from qresolve.wheels.index_text import parse_cuda_toolkits, parse_wheel_index
 from qresolve.wheels.measure import parse_cuda_claim
 from qresolve.wheels.pip_index import IndexFile
 from qresolve.wheels.remote import ZipWheel, open_local_wheel

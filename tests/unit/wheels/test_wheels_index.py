@@ -16,23 +16,9 @@ from qresolve.data import data_folder
 from qresolve.errors import DataInvalid
 from qresolve.strict import read_toml
 from qresolve.wheels.generate import parse_manifest
-from qresolve.wheels.index import (
-    Declared,
-    Measured,
-    MeasuredLibrary,
-    ToolkitRelease,
-    UnitGroup,
-    WheelRow,
-    cuda_toolkit_pins,
-    dump_cuda_toolkits,
-    dump_wheel_index,
-    images_of,
-    parse_cuda_toolkits,
-    parse_wheel_index,
-    read_cuda_toolkits,
-    read_wheel_index,
-    units,
-)
+from qresolve.wheels.index import cuda_toolkit_pins, images_of, read_cuda_toolkits, read_wheel_index, units
+from qresolve.wheels.index_rows import Declared, Measured, MeasuredLibrary, ToolkitRelease, UnitGroup, WheelRow
+from qresolve.wheels.index_text import dump_cuda_toolkits, dump_wheel_index, parse_cuda_toolkits, parse_wheel_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,0 +1,77 @@
+"""What the wheel index holds, as records: declared and measured facts of wheels, and CUDA toolkit releases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from qresolve.arch import ImageArch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitGroup:
+    """Translation units that hold the same images.
+
+    ``names`` sorted, a name as often as units have it; ``unnamed`` counts those of a stripped library.
+    """
+
+    images: tuple[ImageArch, ...]
+    names: tuple[str, ...] = ()
+    unnamed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredLibrary:
+    """One shared library that was read. ``glibc`` is the newest version asked for, None where none is."""
+
+    path: str
+    needed: tuple[str, ...]
+    glibc: str | None
+    groups: tuple[UnitGroup, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """Claims. ``cuda`` as claimed (``13.0`` from a local label, ``13.0.3`` from a pin); None: no claim."""
+
+    requires_python: str | None
+    requires_dist: tuple[str, ...]
+    upload_time: str | None
+    cuda: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Observations. ``record``: digest of RECORD. ``libraries`` None: none was looked at."""
+
+    record: str
+    libraries: tuple[MeasuredLibrary, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WheelRow:
+    """One wheel; ``sha256`` is its key, ``size`` in bytes, ``index`` the name of the index, not its URL."""
+
+    filename: str
+    name: str
+    version: str
+    size: int
+    sha256: str
+    index: str
+    declared: Declared
+    measured: Measured | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolkitRelease:
+    """One release of the CUDA toolkit's metapackage.
+
+    ``parts``: (extra, package, specifier) as METADATA has it, sorted; markers are left out, as a
+    specifier is used as a constraint and constrains nothing that is not installed.
+    """
+
+    version: str
+    filename: str
+    sha256: str
+    parts: tuple[tuple[str, str, str], ...]
