@@ -94,7 +94,7 @@ def _answer(question: Question, release: str, resolution: Resolution | None, cor
         else:
             way, beside_it = core.best_way(release, row), ()
         views.append(with_remedies(question, release, row, _view(row, bench, plain, way, beside_it)))
-    for wheel in measured_wheels(engine, question.target.machine, question.wheels.get(release)):
+    for wheel in measured_wheels(engine, question.target.machine, question.wheels.get(release), question.opened):
         records[f"wheel:{wheel.filename}"] = f"sha256:{wheel.sha256}"
     return Answer(
         engine=engine,

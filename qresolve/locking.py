@@ -21,7 +21,7 @@ from qresolve.judging import Answer, answer, answer_for
 from qresolve.knowledge.load import digest_of
 from qresolve.ledger import ClosureFailed, Ledger
 from qresolve.lock.model import GatedBecause, Lock, LockedFormat, LockedPackage, LockedTarget
-from qresolve.measured import row_of_wheel
+from qresolve.measured import image_projects, row_of_wheel
 from qresolve.model.asking import recorded_facts
 from qresolve.report.lock_text import refusal
 from qresolve.resolution import Core, Impossible, Resolution, solve
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from qresolve.knowledge.records import Engine, PackageIndex
     from qresolve.question import Question
     from qresolve.target.drivers import CudaReleases
+    from qresolve.wheels.index_rows import WheelRow
 
 MOST_CLOSURES = 20
 """Bound of the fixpoint between the core and the closure."""
@@ -47,17 +48,22 @@ class Edges:
 
     close: Callable[[ClosureRequest], Closure]
     record: Callable[[LockedPackage], str | None]
+    measure: Callable[[LockedPackage], WheelRow | None]
     newer: Callable[[str, str], str | None]
     say: Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockRequest:
-    """What only ``lock`` knows: the cutoff, indexes for single packages, and whether the network may be used."""
+    """What only ``lock`` knows: the cutoff, indexes for single packages, and whether the network may be used.
+
+    ``wheels`` are exact pins (``vllm==0.33.0+mine``) of packages that come from a wheel the user gave.
+    """
 
     requested: tuple[str, ...]
     cutoff: str | None = None
     indexes: tuple[NamedIndex, ...] = ()
+    wheels: tuple[str, ...] = ()
     offline: bool = False
 
 
@@ -106,6 +112,7 @@ def make_lock(question: Question, request: LockRequest, edges: Edges, cuda_relea
             # The closure's own versions decide now; the core is solved once more on them.
             question.packages[solved.release] = packages
             question.wheels[solved.release] = _gated_wheels(closure, engine)
+            open_unknown_wheels(question, engine, closure, edges)
             question.forget()
             again = solve_best(question, ledger)
             if isinstance(again, Impossible):
@@ -141,6 +148,20 @@ def _gated_wheels(closure: Closure, engine: Engine) -> dict[str, str]:
     if engine.distribution not in found:
         raise NoResolution(f"the closure does not hold {engine.distribution} itself")
     return found
+
+
+def open_unknown_wheels(question: Question, engine: Engine, closure: Closure, edges: Edges) -> None:
+    """Open the wheels whose images gates look at and that the wheel index does not know.
+
+    Another build is another set of kernels, whatever its name says.
+    """
+    for project in image_projects(engine):
+        package = next((item for item in closure.packages if item.name == project), None)
+        if package is None or row_of_wheel(project, package.wheel.sha256) is not None:
+            continue
+        edges.say(f"reading the kernels of {package.wheel.filename}")
+        if (row := edges.measure(package)) is not None:
+            question.open_wheel(engine.release.version, row)
 
 
 def solve_best(question: Question, ledger: Ledger) -> Resolution | Impossible:
@@ -218,7 +239,7 @@ def closure_request(question: Question, request: LockRequest, engine: Engine, so
     target = question.target
     return ClosureRequest(
         requirements=tuple(requirements),
-        constraints=engine.release.constraints,
+        constraints=(*engine.release.constraints, *request.wheels),
         python=target.python,
         machine=target.machine,
         glibc=target.glibc,
@@ -378,7 +399,8 @@ def _refused(question: Question, *, closed: str | None = None) -> QResolveError:
         )
     message, hint = refusal(found, short)
     engine = found.engine
-    if closed is not None and row_of_wheel(engine.distribution, question.wheels[closed][engine.distribution]) is None:
+    own = question.wheels[closed][engine.distribution] if closed is not None else None
+    if own is not None and row_of_wheel(engine.distribution, own) is None and own not in question.opened:
         message += (
             f" The index's {engine.distribution} {closed} is not a file that was measured: its kernels are unknown."
         )

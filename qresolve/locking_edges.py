@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from qresolve.closure.indexes import UserIndexes
     from qresolve.lock.model import LockedPackage
+    from qresolve.wheels.index_rows import WheelRow
 
 _TIMEOUT = 15.0  # seconds, for one small request beside the resolution
 
@@ -30,6 +31,7 @@ def open_edges(*, offline: bool) -> Iterator[Edges]:
         yield Edges(
             close=lambda request: run_closure(request, indexes, progress=say),
             record=lambda package: read_record_digest(package, indexes, offline=offline),
+            measure=lambda package: read_measured_wheel(package, indexes, offline=offline),
             newer=lambda project, known: read_newer_release(project, known, indexes),
             say=say,
         )
@@ -67,6 +69,27 @@ def read_record_digest(package: LockedPackage, indexes: UserIndexes, *, offline:
     if found is not None:
         _keep(kept, found)
     return found
+
+
+def read_measured_wheel(package: LockedPackage, indexes: UserIndexes, *, offline: bool) -> WheelRow | None:
+    """What is inside a wheel that the wheel index does not know; None where it cannot be opened."""
+    import httpx  # noqa: PLC0415 - only for wheels that are not recorded
+
+    from qresolve.closure.lockstep import read_lockstep_rules  # noqa: PLC0415
+    from qresolve.closure.metadata import authenticated_url  # noqa: PLC0415
+    from qresolve.wheels.opened import opened_folder, read_opened_row  # noqa: PLC0415
+    from qresolve.wheels.ranges import HttpRanges, HttpxTransport  # noqa: PLC0415
+    from qresolve.wheels.remote import ZipWheel  # noqa: PLC0415
+
+    with httpx.Client(timeout=_TIMEOUT, follow_redirects=True) as client:
+        return read_opened_row(
+            package,
+            toolkit=read_lockstep_rules().metapackage,
+            open_remote=None
+            if offline
+            else lambda url: ZipWheel(HttpRanges(HttpxTransport(client), authenticated_url(url, indexes))),
+            cache=opened_folder(),
+        )
 
 
 def _record_folder() -> Path:

@@ -9,6 +9,8 @@ from packaging.version import Version
 
 from qresolve.facts import ABSENT, Fact
 from qresolve.gates import leaves
+from qresolve.inspect.families import read_families
+from qresolve.machine_code.instructions import read_instructions
 from qresolve.wheels.index import images_of, read_wheel_index
 from qresolve.wheels.triton import Result, read_measured
 
@@ -16,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from qresolve.arch import ImageArch
-    from qresolve.knowledge.records import Engine
+    from qresolve.knowledge.records import Engine, Scheme
+    from qresolve.machine_code.instructions import Product
     from qresolve.situation import Images
     from qresolve.wheels.index_rows import WheelRow
 
@@ -39,38 +42,73 @@ def row_of_wheel(project: str, sha256: str) -> WheelRow | None:
     return next((row for row in read_wheel_index(project) if row.sha256 == sha256), None)
 
 
+def build_cuda(row: WheelRow) -> str | None:
+    """The CUDA release that a wheel was built with: as its images' own notes say, else as it claims; None: neither.
+
+    Images of several compilers count as the newest of them: that one's macros decided what could be compiled in.
+    """
+    libraries = (row.measured.libraries if row.measured is not None else None) or ()
+    noted = {release for library in libraries for release in library.compilers}
+    if noted:
+        newest = max(noted, key=Version)
+        return ".".join(newest.split(".")[:2])
+    return row.declared.cuda
+
+
 def versions_of(engine: Engine) -> dict[str, str]:
     """The versions of the wheels that an environment of this release has: the engine itself and what it pins."""
     return {**{pin.package: pin.version for pin in engine.release.pins}, engine.distribution: engine.release.version}
 
 
-def images_for(versions: Mapping[str, str], machine: str, *, wheels: Mapping[str, str] | None = None) -> Images:
-    """A lookup of measured images: (project, library stem, unit) to images, None where nothing was measured.
+def images_for(
+    versions: Mapping[str, str],
+    machine: str,
+    *,
+    wheels: Mapping[str, str] | None = None,
+    opened: Mapping[str, WheelRow] | None = None,
+) -> Images:
+    """A lookup of measured images: (project, library stem, unit, scheme) to images, None where nothing was measured.
 
     ``versions`` are those of the projects' wheels. With ``wheels`` (project to sha256) only those very files count: a
-    wheel of the same name from another index is another build.
+    wheel of the same name from another index is another build; what was read in it stands in ``opened``, by sha256.
     """
 
     @cache
     def measured_row(project: str) -> WheelRow | None:
-        return _row(project, versions, machine, wheels)
+        return _row(project, versions, machine, wheels, opened or {})
 
-    def images(project: str, library: str, unit: str) -> tuple[ImageArch, ...] | None:
+    def images(project: str, library: str, unit: str, scheme: Scheme | None = None, /) -> tuple[ImageArch, ...] | None:
         found = measured_row(project)
         if found is None or found.measured is None or found.measured.libraries is None:
             return None
         folders, _, name = unit.rpartition("/")
         wanted = f"{library}/{folders}" if folders else library
         path = next((item.path for item in found.measured.libraries if _is_library(item.path, wanted)), None)
-        return None if path is None else images_of(found, path, name)
+        if path is None:
+            return None
+        return images_of(found, path, name, product=_product(path, name, scheme) if scheme is not None else None)
 
     return images
 
 
-def _row(project: str, versions: Mapping[str, str], machine: str, wheels: Mapping[str, str] | None) -> WheelRow | None:
+def _product(path: str, unit: str, scheme: Scheme) -> Product | None:
+    """What an image of the unit must multiply to count; None: the unit is of no family that serves the scheme."""
+    keys = {scheme.key(role) for role in scheme.roles}
+    if not any(keys & set(family.serves) for family in read_families().of(path=path, unit=unit)):
+        return None
+    return read_instructions().product_of(scheme.facts)
+
+
+def _row(
+    project: str,
+    versions: Mapping[str, str],
+    machine: str,
+    wheels: Mapping[str, str] | None,
+    opened: Mapping[str, WheelRow],
+) -> WheelRow | None:
     """The project's row: of the very file where ``wheels`` names files, else of its version on the machine."""
     if wheels is not None:
-        return row_of_wheel(project, wheels[project]) if project in wheels else None
+        return (row_of_wheel(project, wheels[project]) or opened.get(wheels[project])) if project in wheels else None
     return row_for(project, versions[project], machine) if project in versions else None
 
 
@@ -80,17 +118,24 @@ def _is_library(path: str, wanted: str) -> bool:
     return f"/{folder}/{file.partition('.')[0]}".endswith(f"/{wanted}")
 
 
-def measured_wheels(engine: Engine, machine: str, wheels: Mapping[str, str] | None) -> tuple[WheelRow, ...]:
-    """The rows of the wheels whose images gates of this engine look at, in the order of their names."""
+def image_projects(engine: Engine) -> tuple[str, ...]:
+    """The projects whose images gates of this engine look at, the engine's own among them, sorted."""
     projects = {
         leaf.fact.removeprefix("image.").partition(":")[0]
         for route in engine.routes.values()
         for gate in (*route.select, *route.execute)
         for leaf in leaves(gate.when)
         if leaf.fact.startswith("image.")
-    } | {engine.distribution}
+    }
+    return tuple(sorted(projects | {engine.distribution}))
+
+
+def measured_wheels(
+    engine: Engine, machine: str, wheels: Mapping[str, str] | None, opened: Mapping[str, WheelRow]
+) -> tuple[WheelRow, ...]:
+    """The rows of the wheels whose images gates of this engine look at, in the order of their names."""
     versions = versions_of(engine)
-    rows = (_row(project, versions, machine, wheels) for project in sorted(projects))
+    rows = (_row(project, versions, machine, wheels, opened) for project in image_projects(engine))
     return tuple(row for row in rows if row is not None)
 
 

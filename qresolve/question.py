@@ -10,7 +10,7 @@ from qresolve.errors import UsageError
 from qresolve.knowledge.engine import engine_names, load_engine, read_releases
 from qresolve.knowledge.load import read_formats, read_workload
 from qresolve.ledger import Ledger
-from qresolve.measured import images_for, toolchain_fact, versions_of
+from qresolve.measured import build_cuda, images_for, toolchain_fact, versions_of
 from qresolve.model.asking import asks_of
 from qresolve.model.model import check_ranks, workload_of
 from qresolve.model.parse import parse_model
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from qresolve.model.model import Model
     from qresolve.model.read import Checkpoint
     from qresolve.target.target import Target
+    from qresolve.wheels.index_rows import WheelRow
 
 
 @dataclass(slots=True)
@@ -60,6 +61,7 @@ class Question:
     ep: int | None = None
     packages: dict[str, Mapping[str, str]] = field(default_factory=dict)
     wheels: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    opened: dict[str, WheelRow] = field(default_factory=dict)
     excluded: set[str] = field(default_factory=set)
     _engines: dict[str, Engine] = field(default_factory=dict)
     _benches: dict[tuple[str, str, bool], Bench | None] = field(default_factory=dict)
@@ -69,6 +71,13 @@ class Question:
         if release not in self._engines:
             self._engines[release] = load_engine(self.engine_name, release)
         return self._engines[release]
+
+    def open_wheel(self, release: str, row: WheelRow) -> None:
+        """Take in a wheel that the wheel index does not know. Of the engine's own its CUDA is the build's."""
+        self.opened[row.sha256] = row
+        engine = self.engine(release)
+        if row.name == engine.distribution and (cuda := build_cuda(row)) is not None:
+            self._engines[release] = replace(engine, release=replace(engine.release, cuda=cuda))
 
     def releases(self) -> tuple[str, ...]:
         """The releases to try, newest first: the pinned one alone, or all known ones that were not excluded."""
@@ -124,7 +133,9 @@ class Question:
             scheme=scheme,
             workload=workload,
             host=Host.without_toolkit() if plain else self.host,
-            images=images_for(versions_of(engine), self.target.machine, wheels=self.wheels.get(release)),
+            images=images_for(
+                versions_of(engine), self.target.machine, wheels=self.wheels.get(release), opened=self.opened
+            ),
             architectures=self.architectures,
             assumed=self.assumed,
             packages=self.packages.get(release),

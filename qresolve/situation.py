@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from qresolve.arch import Architectures, ImageArch, Loadability, best_loadability
 from qresolve.completions import Thresholds
@@ -19,8 +19,18 @@ if TYPE_CHECKING:
     Toolchain = Callable[[str, int, str | None], Fact]
     """(``toolchain.`` fact, sm, version of the toolchain's package or absent) -> what it was seen to compile."""
 
-    Images = Callable[[str, str, str], tuple[ImageArch, ...] | None]
-    """(project, library stem, unit) -> measured images of the wheel for the target, None where not measured."""
+
+class Images(Protocol):
+    """(project, library stem, unit) -> measured images of the wheel for the target, None where not measured.
+
+    With a scheme, images of kernels that serve it count only if an instruction of its product stands in them.
+    """
+
+    def __call__(
+        self, project: str, library: str, unit: str, scheme: Scheme | None = None, /
+    ) -> tuple[ImageArch, ...] | None:
+        """The images, in the order of the file."""
+
 
 _LOADS = {Loadability.SASS: "sass", Loadability.PTX: "ptx", Loadability.NONE: "none"}
 
@@ -129,7 +139,9 @@ def facts_of(
             version = pins.get(key.removeprefix("package."), ABSENT)
             return Fact(value=version, source="release" if packages is None else "closure")
         if key.startswith("image."):
-            return _image_fact(key, sm=sm, images=images, architectures=architectures, hypothetical=hypothetical)
+            return _image_fact(
+                key, sm=sm, scheme=scheme, images=images, architectures=architectures, hypothetical=hypothetical
+            )
         if key.startswith("toolchain.") and toolchain is not None:
             return toolchain(key, sm, _package_version(key.split(".")[1], pins, assumed))
         kind = engine.vocabulary.get(key)
@@ -144,12 +156,14 @@ def _package_version(name: str, pins: Mapping[str, str], assumed: Mapping[str, V
     return str(assumed.get(f"package.{name}", pins.get(name, ABSENT)))
 
 
-def _image_fact(key: str, *, sm: int, images: Images, architectures: Architectures, hypothetical: bool) -> Fact:
+def _image_fact(
+    key: str, *, sm: int, scheme: Scheme, images: Images, architectures: Architectures, hypothetical: bool
+) -> Fact:
     if hypothetical:
         return Fact(value="sass", source="assumed: a build that targets this GPU")
     project, _, rest = key.removeprefix("image.").partition(":")
     library, _, unit = rest.partition("/")
-    measured = images(project, library, unit)
+    measured = images(project, library, unit, scheme)
     if measured is None:
         return Fact(value=None, source="wheel index", why_unknown=f"{library}/{unit} of this wheel was not measured")
     return Fact(value=_LOADS[best_loadability(measured, sm, architectures)], source="measured in the wheel")

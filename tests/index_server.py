@@ -68,7 +68,7 @@ def make_wheel(
     version: str,
     requires: Iterable[str] = (),
     tag: str = "py3-none-any",
-    files: Mapping[str, str] | None = None,
+    files: Mapping[str, str | bytes] | None = None,
     *,
     requires_python: str | None = None,
     extras: Iterable[str] = (),
@@ -85,7 +85,9 @@ def make_wheel(
     python, abi, platforms = tag.split("-")
     tags = "".join(f"Tag: {python}-{abi}-{platform}\n" for platform in platforms.split("."))
     pure = "true" if platforms == "any" else "false"
-    members = {path: text.encode() for path, text in (files or {}).items()}
+    members = {
+        path: content if isinstance(content, bytes) else content.encode() for path, content in (files or {}).items()
+    }
     members[f"{stem}.dist-info/METADATA"] = metadata
     members[f"{stem}.dist-info/WHEEL"] = (
         f"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: {pure}\n{tags}".encode()

@@ -125,7 +125,9 @@ def points_of(engine: Engine, questionnaire: Questionnaire, presence: Presence) 
     return tuple(found)
 
 
-def _no_image_measured(_project: str, _library: str, _unit: str) -> tuple[ImageArch, ...] | None:
+def _no_image_measured(
+    _project: str, _library: str, _unit: str, _scheme: Scheme | None = None, /
+) -> tuple[ImageArch, ...] | None:
     return None
 
 

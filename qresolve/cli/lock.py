@@ -30,6 +30,20 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="NAME=URL=PACKAGE[,PACKAGE]",
         help="an index that these packages must come from, and that no other package may",
     )
+    group.add_argument(
+        "--wheel",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="take this package from this wheel, for example one that you built; its kernels are read in it",
+    )
+    group.add_argument(
+        "--find-links",
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="take the packages that have wheels in this folder from there, and from nowhere else",
+    )
     output = parser.add_argument_group("output")
     output.add_argument(
         "-o", "--output", default="pylock.toml", metavar="FILE", help="default: pylock.toml; - for stdout"
@@ -41,6 +55,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(arguments: argparse.Namespace) -> int:
     """Resolve and write; nothing is written unless every asked format holds."""
+    from qresolve.closure.local import join_indexes, pin_local_engine, read_local_indexes  # noqa: PLC0415
     from qresolve.errors import UsageError  # noqa: PLC0415
     from qresolve.lock.file import check_output, write_lock  # noqa: PLC0415
     from qresolve.locking import LockRequest, make_lock  # noqa: PLC0415
@@ -51,11 +66,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json and arguments.output == "-":
         raise UsageError("--json and -o - both want stdout", hint="--json -o pylock.toml")
     check_output(arguments.output, force=arguments.force)
+    local = read_local_indexes(arguments.wheel, arguments.find_links)
     question = read_question(arguments)
+    pin_local_engine(question, local)
     request = LockRequest(
         requested=tuple(ask.key for ask in question.asks),
         cutoff=arguments.exclude_newer,
-        indexes=parse_indexes(arguments.index),
+        indexes=join_indexes(parse_indexes(arguments.index), tuple(item.index for item in local)),
+        wheels=tuple(item.pin for item in local if item.pin is not None),
         offline=arguments.offline,
     )
     with open_edges(offline=arguments.offline) as edges:

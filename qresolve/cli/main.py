@@ -16,7 +16,7 @@ from qresolve.errors import QResolveError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-COMMANDS: tuple[str, ...] = ("lock", "explain", "install", "verify", "env", "run", "matrix", "audit")
+COMMANDS: tuple[str, ...] = ("lock", "explain", "install", "verify", "env", "run", "matrix", "audit", "inspect")
 """In the order of ``--help``. Each is ``qresolve.cli.<name>``."""
 
 INTERRUPTED = 130

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 import struct
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -40,7 +41,7 @@ _TAG_NEEDED = 1
 
 _LOADED_SECTION = b".nv_fatbin"
 _LINKER_SECTION = b"__nv_relfatbin"
-_CONTAINER_SYMBOL = b"fatbinData"
+_CONTAINER_SYMBOL = "fatbinData"
 # What nvcc calls the host file of a translation unit; the middle is its process id.
 _UNIT_FILE = re.compile(r"\Atmpxft_[0-9a-f]+_[0-9a-f]+-\d+_(?P<unit>.+?)(?:\.compute_\w+|\.sm_\w+)?\.cudafe\d+\.cpp\Z")
 _GLIBC = re.compile(r"\AGLIBC_(?P<version>\d+(?:\.\d+)+)\Z")
@@ -109,14 +110,15 @@ def parse_library(data: Buffer, *, path: str) -> LibraryMeasurement:
     """
     view = memoryview(data)
     sections = _parse_sections(view)
-    names = _parse_unit_names(view, sections)
+    placed = tuple(_parse_containers(data, sections))
+    names = _parse_unit_names(view, sections, holders=[sections.index(one) for one in {one for one, _ in placed}])
     units = tuple(
         Unit(
             name=names.get(section.address + container.offset - section.offset),
             section=section.name.decode("utf-8", "replace"),
             container=container,
         )
-        for section, container in _parse_containers(data, sections)
+        for section, container in placed
     )
     linker_input = sum(
         1
@@ -207,32 +209,43 @@ def parse_unit_name(file_symbol: str) -> str | None:
     return match["unit"] if match else None
 
 
-def _parse_unit_names(view: memoryview, sections: tuple[_Section, ...]) -> Mapping[int, str]:
-    """Container address → unit: a FILE symbol stands before the local symbols of its file."""
+def _parse_unit_names(view: memoryview, sections: tuple[_Section, ...], *, holders: list[int]) -> Mapping[int, str]:
+    """Container address → unit: a FILE symbol stands before the local symbols of its file.
+
+    ``holders`` are the indexes of the sections that hold containers.
+
+    Libraries have hundreds of thousands of symbols, and a few hundred of them matter: they are found in the columns of
+    the table by searches in C, so that reading headers stays a matter of milliseconds.
+    """
     names: dict[int, str] = {}
     for section in sections:
         if section.kind != _TYPE_SYMTAB or section.link >= len(sections):
             continue
-        table = sections[section.link]
-        strings = bytes(_bytes(view, table))
-        wanted = set(_positions(strings, _CONTAINER_SYMBOL))
-        unit: str | None = None
-        whole = section.size - section.size % _SYMBOL.size
-        for name, info, _other, _index, value, _size in _SYMBOL.iter_unpack(_bytes(view, section)[:whole]):
-            if info & 0xF == _SYMBOL_FILE:
-                end = strings.find(b"\0", name)
-                unit = parse_unit_name(strings[name : end if end >= 0 else None].decode("utf-8", "replace"))
-            elif name in wanted and unit is not None:
-                names[value] = unit
+        table = bytes(_bytes(view, section)[: section.size - section.size % _SYMBOL.size])
+        low, high = table[6 :: _SYMBOL.size], table[7 :: _SYMBOL.size]
+        files = _positions(table[4 :: _SYMBOL.size], bytes([_SYMBOL_FILE]))  # local binding is 0
+        for holder in holders:
+            for position in _positions(low, bytes([holder & 0xFF])):
+                if high[position] != holder >> 8:
+                    continue
+                name, _info, _other, _index, value, _size = _SYMBOL.unpack_from(table, position * _SYMBOL.size)
+                before = bisect_left(files, position) - 1
+                if before < 0 or _linked_string(view, sections, section, name) != _CONTAINER_SYMBOL:
+                    continue
+                (file,) = struct.unpack_from("<I", table, files[before] * _SYMBOL.size)
+                if (unit := parse_unit_name(_linked_string(view, sections, section, file))) is not None:
+                    names[value] = unit
     return names
 
 
-def _positions(strings: bytes, symbol: bytes) -> Iterator[int]:
-    """Offsets at which ``symbol`` stands in a string table, also as the tail of a longer string."""
-    position = strings.find(symbol + b"\0")
+def _positions(column: bytes, byte: bytes) -> list[int]:
+    """Every position at which ``byte`` stands, rising."""
+    found = []
+    position = column.find(byte)
     while position >= 0:
-        yield position
-        position = strings.find(symbol + b"\0", position + 1)
+        found.append(position)
+        position = column.find(byte, position + 1)
+    return found
 
 
 def _parse_needed(view: memoryview, sections: tuple[_Section, ...]) -> tuple[str, ...]:

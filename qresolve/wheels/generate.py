@@ -40,13 +40,14 @@ _EXTRA = re.compile(r"extra == [\"']([^\"']+)[\"']")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WheelRequest:
-    """One ``[[wheel]]`` of sources.toml; ``tags`` and ``libraries`` None where absent."""
+    """One ``[[wheel]]`` of sources.toml; ``tags``, ``libraries`` and ``tools`` None where absent."""
 
     project: str
     versions: tuple[str, ...]
     machines: tuple[str, ...]
     tags: tuple[str, ...] | None
     libraries: tuple[str, ...] | None
+    tools: tuple[str, ...] | None
     most_compressed: int
     why: str
 
@@ -83,6 +84,7 @@ def parse_sources(table: Table) -> Sources:
                 machines=entry.texts("machines"),
                 tags=entry.texts("tags") if "tags" in entry else None,
                 libraries=entry.texts("libraries") if "libraries" in entry else None,
+                tools=entry.texts("tools") if "tools" in entry else None,
                 most_compressed=entry.whole("most_compressed", 0),
                 why=entry.text("why"),
             )
@@ -161,7 +163,9 @@ def _read_row(index: PackageIndex, sources: Sources, request: WheelRequest, vers
         sha256=file.sha256,
         index=sources.index,
         declared=read_declared(wheel, toolkit=sources.toolkit, upload_time=file.upload_time),
-        measured=read_measured(wheel, libraries=request.libraries, most_compressed=request.most_compressed),
+        measured=read_measured(
+            wheel, libraries=request.libraries, tools=request.tools, most_compressed=request.most_compressed
+        ),
     )
 
 

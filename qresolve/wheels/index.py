@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from qresolve.arch import ImageArch
-    from qresolve.wheels.index_rows import MeasuredLibrary, ToolkitRelease, WheelRow
+    from qresolve.machine_code.instructions import Product
+    from qresolve.wheels.index_rows import MeasuredLibrary, ToolkitRelease, UnitGroup, WheelRow
 
 EVERY_UNIT = "*"
 EVERY_UNIT_SPECIFIC = "*.specific"
@@ -32,7 +33,9 @@ ANY_UNIT = "*.any"
 """Stands for the whole library: what some unit of it holds. Where even that does not load, nothing of it does."""
 
 
-def images_of(row: WheelRow, library: str, unit: str) -> tuple[ImageArch, ...] | None:
+def images_of(
+    row: WheelRow, library: str, unit: str, *, product: Product | None = None
+) -> tuple[ImageArch, ...] | None:
     """The images of ``unit`` in ``library`` (its path in the wheel).
 
     None: not measured, or the library has units without names, one of which may be it: unknown. An empty
@@ -42,20 +45,32 @@ def images_of(row: WheelRow, library: str, unit: str) -> tuple[ImageArch, ...] |
     ``*`` is every unit of a library whose units all have the same images (of others it is unknown), so it can be
     asked of stripped ones too; ``*.specific`` leaves out images without the suffix ``a`` or ``f``, in which there can
     be no instruction that only an exact part or a family has.
+
+    With ``product`` an image of machine code counts only if an instruction of that product stands in it: one that
+    loads and has none is a shell (the sm_120 image of a kernel written for sm_100 alone). Where the instructions were
+    not read, that is unknown.
     """
     measured = _library(row, library)
     if measured is None:
         return None
     if unit in (EVERY_UNIT, EVERY_UNIT_SPECIFIC):
-        if len(measured.groups) != 1:
+        if len({group.images for group in measured.groups}) != 1:
             return None
         return tuple(image for image in measured.groups[0].images if image.suffix or unit == EVERY_UNIT)
     if unit == ANY_UNIT:
         return tuple(dict.fromkeys(image for group in measured.groups for image in group.images))
-    found = [group.images for group in measured.groups if unit in group.names]
-    if not found:
+    groups = [group for group in measured.groups if unit in group.names]
+    if not groups:
         return None if any(group.unnamed for group in measured.groups) else ()
+    if product is not None and any(group.instructions is None for group in groups):
+        return None
+    found = [group.images if product is None else _with_product(group, product) for group in groups]
     return tuple(image for image in found[0] if all(image in images for images in found))
+
+
+def _with_product(group: UnitGroup, product: Product) -> tuple[ImageArch, ...]:
+    held = dict(group.instructions or ())
+    return tuple(image for image in group.images if image.kind == "ptx" or product.among(held.get(image, ())))
 
 
 def units(row: WheelRow, library: str) -> tuple[str, ...] | None:

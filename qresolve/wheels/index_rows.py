@@ -11,24 +11,42 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitGroup:
-    """Translation units that hold the same images.
+    """Translation units that hold the same images with the same tensor-core instructions.
 
-    ``names`` sorted, a name as often as units have it; ``unnamed`` counts those of a stripped library.
+    ``names`` sorted, a name as often as units have it; ``unnamed`` counts those of a stripped library, and
+    ``families`` are then the families (constraints/kernel_families.toml) that their kernels' names belong to.
+    ``instructions``: for each image of machine code the names of its tensor-core instructions, sorted; an image that
+    does not stand there has none. None: they were not read.
     """
 
     images: tuple[ImageArch, ...]
+    instructions: tuple[tuple[ImageArch, tuple[str, ...]], ...] | None = None
     names: tuple[str, ...] = ()
     unnamed: int = 0
+    families: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredTool:
+    """A compiler that a wheel brings: its CUDA release, and every arch whose name stands in it."""
+
+    path: str
+    release: str
+    archs: tuple[ImageArch, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredLibrary:
-    """One shared library that was read. ``glibc`` is the newest version asked for, None where none is."""
+    """One shared library that was read. ``glibc`` is the newest version asked for, None where none is.
+
+    ``compilers`` are the CUDA releases that its images' own notes name, sorted; none where they keep no notes.
+    """
 
     path: str
     needed: tuple[str, ...]
     glibc: str | None
     groups: tuple[UnitGroup, ...]
+    compilers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +61,11 @@ class Declared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Observations. ``record``: digest of RECORD. ``libraries`` None: none was looked at."""
+    """Observations. ``record``: digest of RECORD. ``libraries`` and ``tools`` None: none was looked at."""
 
     record: str
     libraries: tuple[MeasuredLibrary, ...] | None
+    tools: tuple[MeasuredTool, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

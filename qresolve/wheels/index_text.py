@@ -10,12 +10,20 @@ from typing import TYPE_CHECKING, Any
 from qresolve.arch import ImageArch, parse_image_arch
 from qresolve.errors import DataInvalid
 from qresolve.strict import Table
-from qresolve.wheels.index_rows import Declared, Measured, MeasuredLibrary, ToolkitRelease, UnitGroup, WheelRow
+from qresolve.wheels.index_rows import (
+    Declared,
+    Measured,
+    MeasuredLibrary,
+    MeasuredTool,
+    ToolkitRelease,
+    UnitGroup,
+    WheelRow,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SCHEMA = "qresolve.wheel_index/1"
+SCHEMA = "qresolve.wheel_index/2"
 TOOLKIT_SCHEMA = "qresolve.cuda_toolkit/1"
 TOOLKIT_PROJECT = "cuda-toolkit"
 
@@ -82,7 +90,10 @@ def _parse_measured(table: Table) -> Measured:
     libraries: tuple[MeasuredLibrary, ...] | None = None
     if "libraries" in table:
         libraries = tuple(_parse_library(library) for library in table.tables("libraries"))
-    measured = Measured(record=_matching(table, "record", _RECORD), libraries=libraries)
+    tools: tuple[MeasuredTool, ...] | None = None
+    if "tools" in table:
+        tools = tuple(_parse_tool(tool) for tool in table.tables("tools"))
+    measured = Measured(record=_matching(table, "record", _RECORD), libraries=libraries, tools=tools)
     table.done()
     return measured
 
@@ -93,27 +104,57 @@ def _parse_library(table: Table) -> MeasuredLibrary:
         needed=table.texts("needed"),
         glibc=table.optional_text("glibc"),
         groups=tuple(_parse_group(group) for group in table.tables("groups")),
+        compilers=table.texts("compilers", ()),
     )
     table.done()
     return library
 
 
+def _parse_tool(table: Table) -> MeasuredTool:
+    tool = MeasuredTool(
+        path=table.text("path"),
+        release=table.text("release"),
+        archs=tuple(_parse_image(table, "archs", text) for text in table.texts("archs")),
+    )
+    table.done()
+    return tool
+
+
 def _parse_group(table: Table) -> UnitGroup:
+    images = tuple(_parse_image(table, key, text) for key in ("images", "ptx") for text in table.texts(key, ()))
     group = UnitGroup(
+        images=images,
+        instructions=_parse_instructions(table, images),
         names=table.texts("names", ()),
         unnamed=table.whole("unnamed", 0),
-        images=tuple(_parse_image(table, key, text) for key in ("images", "ptx") for text in table.texts(key, ())),
+        families=table.texts("families", ()),
     )
     table.done()
     return group
 
 
-def _parse_image(table: Table, key: str, text: str) -> ImageArch:
+def _parse_instructions(
+    table: Table, images: tuple[ImageArch, ...]
+) -> tuple[tuple[ImageArch, tuple[str, ...]], ...] | None:
+    held = table.optional_table("instructions")
+    if held is None:
+        return None
+    found = []
+    for key in held.keys():  # noqa: SIM118 - a Table is no mapping
+        image = _parse_image(held, key, key, kind="sass")
+        if image not in images:
+            raise held.fail(key, "is no image of this group")
+        found.append((image, held.texts(key)))
+    held.done()
+    return tuple(found)
+
+
+def _parse_image(table: Table, key: str, text: str, *, kind: str | None = None) -> ImageArch:
     try:
         image = _image(text)
     except ValueError as error:
         raise table.fail(key, str(error)) from error
-    if (image.kind == "ptx") != (key == "ptx"):
+    if image.kind != (kind or ("ptx" if key == "ptx" else "sass")):
         raise table.fail(key, f"{text} does not belong here")
     return image
 
@@ -181,6 +222,11 @@ def _row_values(row: WheelRow) -> dict[str, Any]:
         values["measured"] = {"record": row.measured.record}
         if row.measured.libraries is not None:
             values["measured"]["libraries"] = [_library_values(one) for one in row.measured.libraries]
+        if row.measured.tools is not None:
+            values["measured"]["tools"] = [
+                {"path": tool.path, "release": tool.release, "archs": [str(arch) for arch in tool.archs]}
+                for tool in row.measured.tools
+            ]
     return values
 
 
@@ -188,6 +234,8 @@ def _library_values(library: MeasuredLibrary) -> dict[str, Any]:
     values: dict[str, Any] = {"path": library.path, "needed": list(library.needed)}
     if library.glibc is not None:
         values["glibc"] = library.glibc
+    if library.compilers:
+        values["compilers"] = list(library.compilers)
     values["groups"] = [_group_values(group) for group in library.groups]
     return values
 
@@ -196,10 +244,14 @@ def _group_values(group: UnitGroup) -> dict[str, Any]:
     values: dict[str, Any] = {"images": [str(image) for image in group.images if image.kind == "sass"]}
     if ptx := [str(image) for image in group.images if image.kind == "ptx"]:
         values["ptx"] = ptx
+    if group.instructions is not None:
+        values["instructions"] = {str(image): list(names) for image, names in group.instructions}
     if group.names:
         values["names"] = list(group.names)
     if group.unnamed:
         values["unnamed"] = group.unnamed
+    if group.families:
+        values["families"] = list(group.families)
     return values
 
 

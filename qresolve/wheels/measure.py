@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 from collections import defaultdict
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from qresolve.machine_code.elf import parse_library
-from qresolve.wheels.index_rows import Declared, Measured, MeasuredLibrary, UnitGroup
+from qresolve.arch import parse_image_arch
+from qresolve.errors import Unproved
+from qresolve.inspect.families import read_families
+from qresolve.machine_code.scan import scan_binary
+from qresolve.wheels.index_rows import Declared, Measured, MeasuredLibrary, MeasuredTool, UnitGroup
 from qresolve.wheels.record import parse_record, record_digest
 from qresolve.wheels.remote import WheelInvalid
 
 if TYPE_CHECKING:
     from qresolve.arch import ImageArch
-    from qresolve.machine_code.elf import LibraryMeasurement
+    from qresolve.inspect.families import Families
+    from qresolve.machine_code.scan import BinaryScan, UnitScan
     from qresolve.wheels.remote import WheelSource
 
+    _Held = tuple[tuple[ImageArch, ...], tuple[tuple[ImageArch, tuple[str, ...]], ...] | None, tuple[str, ...]]
+
+# As ptxas prints for --version: "Cuda compilation tools, release 12.9, V12.9.86".
+_TOOL_RELEASE = re.compile(rb"release \d+\.\d+, V(\d+\.\d+\.\d+)")
+_NOTED_RELEASE = re.compile(r"\bV(\d+\.\d+\.\d+)\b")
+_TOOL_ARCH = re.compile(rb"\bsm_\d{2,3}[af]?\b")
 _CUDA_LABEL = re.compile(r"(?:\A|\.)cu(?P<major>\d{2})(?P<minor>\d)(?:\.|\Z)")
 
 
@@ -38,10 +50,16 @@ def read_declared(wheel: WheelSource, *, toolkit: str, upload_time: str | None) 
     )
 
 
-def read_measured(wheel: WheelSource, *, libraries: tuple[str, ...] | None, most_compressed: int = 0) -> Measured:
-    """RECORD's digest and, where patterns are given, the libraries that match them, by path.
+def read_measured(
+    wheel: WheelSource,
+    *,
+    libraries: tuple[str, ...] | None,
+    tools: tuple[str, ...] | None = None,
+    most_compressed: int = 0,
+) -> Measured:
+    """RECORD's digest and, where patterns are given, the libraries and compilers that match them, by path.
 
-    A library of more than ``most_compressed`` bytes in the wheel is left out, that is: unknown.
+    A member of more than ``most_compressed`` bytes in the wheel is left out, that is: unknown.
 
     Raises:
         WheelInvalid: a member cannot be read.
@@ -49,16 +67,45 @@ def read_measured(wheel: WheelSource, *, libraries: tuple[str, ...] | None, most
         FatbinInvalid: its GPU images cannot be read.
     """
     names = wheel.member_names()
-    record = wheel.read_member(dist_info_member(names, "RECORD")).decode("utf-8", "strict")
-    measured: tuple[MeasuredLibrary, ...] | None = None
-    if libraries is not None:
-        paths = sorted(
+    record = parse_record(wheel.read_member(dist_info_member(names, "RECORD")).decode("utf-8", "strict"))
+    digests = {row.path: row.sha256 for row in record}
+
+    def paths(patterns: tuple[str, ...]) -> list[str]:
+        return sorted(
             name
             for name in names
-            if any(fnmatchcase(name, one) for one in libraries) and wheel.compressed_size(name) <= most_compressed
+            if any(fnmatchcase(name, one) for one in patterns) and wheel.compressed_size(name) <= most_compressed
         )
-        measured = tuple(group_units(parse_library(wheel.read_member(path), path=path)) for path in paths)
-    return Measured(record=record_digest(parse_record(record)), libraries=measured)
+
+    return Measured(
+        record=record_digest(record),
+        libraries=None
+        if libraries is None
+        else tuple(_read_library(wheel, path, digests.get(path)) for path in paths(libraries)),
+        tools=None if tools is None else tuple(parse_tool(wheel.read_member(path), path=path) for path in paths(tools)),
+    )
+
+
+def _read_library(wheel: WheelSource, path: str, recorded: str | None) -> MeasuredLibrary:
+    """Ranges of a wheel cannot be held against its sha256; RECORD, whose digest the row keeps, binds the library."""
+    data = wheel.read_buffer(path)
+    found = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+    if recorded is not None and found != recorded:
+        raise WheelInvalid(f"{path}: its sha256 is not the one in RECORD")
+    return group_units(scan_binary(data, path=path, wanted=lambda images: images), read_families())
+
+
+def parse_tool(data: bytes, *, path: str) -> MeasuredTool:
+    """What a compiler's executable says of itself: its release, and every arch whose name stands in it.
+
+    Raises:
+        Unproved: no release, or several.
+    """
+    releases = {match[1].decode() for match in _TOOL_RELEASE.finditer(data)}
+    if len(releases) != 1:
+        raise Unproved(f"{path}: {len(releases)} releases stand in it, not 1")
+    archs = {parse_image_arch(match[0].decode()) for match in _TOOL_ARCH.finditer(data)}
+    return MeasuredTool(path=path, release=releases.pop(), archs=tuple(sorted(archs)))
 
 
 def dist_info_member(names: tuple[str, ...], file: str) -> str:
@@ -94,23 +141,65 @@ def parse_cuda_claim(version: str, requires_dist: tuple[str, ...], *, toolkit: s
     return pins.pop() if len(pins) == 1 else None
 
 
-def group_units(library: LibraryMeasurement) -> MeasuredLibrary:
-    """The same measurement with units of equal images in one group, in a fixed order."""
-    names: dict[tuple[ImageArch, ...], list[str]] = defaultdict(list)
-    unnamed: dict[tuple[ImageArch, ...], int] = defaultdict(int)
+def group_units(library: BinaryScan, families: Families) -> MeasuredLibrary:
+    """The same measurement with units of equal images and instructions in one group, in a fixed order.
+
+    Counts are left out: how often an instruction stands somewhere says nothing. A unit of which one image could not be
+    searched counts as not searched.
+    """
+    names: dict[_Held, list[str]] = defaultdict(list)
+    unnamed: dict[_Held, int] = defaultdict(int)
     for unit in library.units:
-        images = tuple(sorted(unit.images, key=lambda image: (image.kind == "ptx", image.sm, image.suffix)))
+        images = tuple(sorted(unit.archs, key=lambda image: (image.kind == "ptx", image.sm, image.suffix)))
+        held = (images, _instructions(unit), () if unit.name is not None else _families(library, unit, families))
         if unit.name is None:
-            unnamed[images] += 1
+            unnamed[held] += 1
         else:
-            names[images].append(unit.name)
+            names[held].append(unit.name)
     groups = [
-        UnitGroup(images=images, names=tuple(sorted(names.get(images, []))), unnamed=unnamed.get(images, 0))
-        for images in {**names, **unnamed}
+        UnitGroup(
+            images=held[0],
+            instructions=held[1],
+            families=held[2],
+            names=tuple(sorted(names.get(held, []))),
+            unnamed=unnamed.get(held, 0),
+        )
+        for held in {**names, **unnamed}
     ]
     return MeasuredLibrary(
         path=library.path,
         needed=library.needed,
         glibc=library.glibc,
-        groups=tuple(sorted(groups, key=lambda group: tuple(map(str, group.images)))),
+        groups=tuple(sorted(groups, key=_group_order)),
+        compilers=_compilers(library),
     )
+
+
+def _compilers(library: BinaryScan) -> tuple[str, ...]:
+    found = {
+        match[1]
+        for unit in library.units
+        for image in unit.images
+        if image.tool is not None and (match := _NOTED_RELEASE.search(image.tool))
+    }
+    return tuple(sorted(found, key=lambda text: tuple(map(int, text.split(".")))))
+
+
+def _instructions(unit: UnitScan) -> tuple[tuple[ImageArch, tuple[str, ...]], ...] | None:
+    found: dict[ImageArch, set[str]] = {}
+    for image in unit.images:
+        if image.arch.kind == "ptx":
+            continue
+        if image.instructions is None:
+            return None
+        found.setdefault(image.arch, set()).update(image.instructions)
+    return tuple((arch, tuple(sorted(found[arch]))) for arch in sorted(found) if found[arch])
+
+
+def _families(library: BinaryScan, unit: UnitScan, families: Families) -> tuple[str, ...]:
+    kernels = {name for image in unit.images for name in image.kernels or ()}
+    return tuple(family.id for family in families.of(path=library.path, unit=None, kernels=sorted(kernels)))
+
+
+def _group_order(group: UnitGroup) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
+    return tuple(map(str, group.images)), str(group.instructions), group.names

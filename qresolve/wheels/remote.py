@@ -68,6 +68,9 @@ class WheelSource(Protocol):
     def read_member(self, name: str) -> bytes:
         """The contents of ``name``."""
 
+    def read_buffer(self, name: str) -> bytearray:
+        """The contents of ``name`` without a second copy."""
+
 
 class ZipWheel:
     """A wheel over any :class:`~qresolve.wheels.ranges.RangeSource`.

@@ -56,6 +56,7 @@ def _edges(close: Callable[[ClosureRequest], Closure] = _closed, *, newer: str |
     return Edges(
         close=close,
         record=lambda package: f"sha256:{package.name}",
+        measure=lambda _: None,
         newer=lambda project, known: newer,
         say=lambda line: None,
     )

@@ -41,7 +41,7 @@ def edges(result: Closure | NoResolution) -> Edges:
             raise result
         return result
 
-    return Edges(close=close, record=lambda _: None, newer=lambda *_: None, say=lambda _: None)
+    return Edges(close=close, record=lambda _: None, measure=lambda _: None, newer=lambda *_: None, say=lambda _: None)
 
 
 def test_an_engine_without_an_index_of_its_own_changes_nothing() -> None:

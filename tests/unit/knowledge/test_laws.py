@@ -49,7 +49,7 @@ def _table(engine: Engine, served: str, sm: int, values: Mapping[str, Value] | N
         scheme=schemes()[served],
         workload=read_workload()[0],
         host=Host.without_toolkit(),
-        images=lambda project, library, unit: (ImageArch(sm=sm, suffix="", kind="sass"),),
+        images=lambda *_: (ImageArch(sm=sm, suffix="", kind="sass"),),
         architectures=read_architectures(),
         assumed={},
         toolchain=lambda key, sm, version: Fact(value="native", source="the test"),

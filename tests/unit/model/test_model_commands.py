@@ -222,7 +222,11 @@ def _locked(path: Path, *, tp: int | None = None) -> Lock:
         tp=tp,
     )
     edges = Edges(
-        close=_close, record=lambda package: f"sha256:{package.name}", newer=lambda *_: None, say=lambda _: None
+        close=_close,
+        record=lambda package: f"sha256:{package.name}",
+        measure=lambda _: None,
+        newer=lambda *_: None,
+        say=lambda _: None,
     )
     request = LockRequest(requested=tuple(ask.key for ask in question.asks))
     return make_lock(question, request, edges, read_cuda_releases()).lock
