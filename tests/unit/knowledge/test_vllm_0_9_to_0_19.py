@@ -87,6 +87,7 @@ def test_the_wheels_link_cuda_12_as_their_release_says(release: str) -> None:
         row = row_for("vllm", release, machine)
         if row is None:
             continue
+        assert row.measured is not None
         assert row.measured.libraries is not None
         needed = {
             name for library in row.measured.libraries if library.path == "vllm/_C.abi3.so" for name in library.needed
