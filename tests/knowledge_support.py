@@ -17,15 +17,18 @@ from qresolve.facts import ABSENT, Fact, FactTable, Value
 from qresolve.gates import Compare, leaves
 from qresolve.knowledge.engine import load_engine
 from qresolve.knowledge.load import read_formats, read_workload
-from qresolve.measured import toolchain_fact
+from qresolve.measured import images_for, toolchain_fact, versions_of
 from qresolve.selector import Outcome, select
+from qresolve.situation import facts_of
+from qresolve.ways import bench_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from qresolve.gates import Expression
     from qresolve.knowledge.records import Engine, Scheme
-    from qresolve.situation import Images
+    from qresolve.situation import Host, Images
+    from qresolve.ways import Bench
 
 OPTIONAL_PACKAGES = (
     "b12x",
@@ -158,6 +161,25 @@ def table_for(
         return derive(key) if derive is not None else None
 
     return FactTable(vocabulary=known.vocabulary, values=facts, derive=derive_all)
+
+
+def release_bench(
+    release: str, key: str, sm: int, *, host: Host, machine: str, assumed: Mapping[str, Value], name: str = "vllm"
+) -> Bench:
+    """One scheme of a release on one GPU, with the images that were measured in the wheel for the machine."""
+    known = engine(name, release)
+    table = facts_of(
+        engine=known,
+        sm=sm,
+        scheme=schemes()[key],
+        workload=read_workload()[0],
+        host=host,
+        images=images_for(versions_of(known), machine),
+        architectures=read_architectures(),
+        assumed=assumed,
+        toolchain=toolchain_fact,
+    )
+    return bench_of(known, known.ladders[key], table, assumed)
 
 
 def outcome(scheme_key: str, table: FactTable, *, name: str = "vllm") -> Outcome:

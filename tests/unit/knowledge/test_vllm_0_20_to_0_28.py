@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 from packaging.specifiers import SpecifierSet
 
-from qresolve.arch import read_architectures
 from qresolve.classes import CLASSES
 from qresolve.facts import ABSENT, Value
 from qresolve.knowledge.engine import load_engine, read_releases
-from qresolve.knowledge.load import read_workload
-from qresolve.measured import images_for, row_for, toolchain_fact, versions_of
+from qresolve.measured import row_for
 from qresolve.setting import Setting
-from qresolve.situation import Host, facts_of
-from qresolve.ways import bench_of, ways
+from qresolve.situation import Host
+from qresolve.ways import ways
 from qresolve.wheels.index import read_wheel_index
-from tests.knowledge_support import schemes
+from tests.knowledge_support import release_bench
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,19 +54,7 @@ def bench(
     machine: str | None = None,
     assumed: Mapping[str, Value] = NOTHING,
 ) -> Bench:
-    known = engine(release)
-    table = facts_of(
-        engine=known,
-        sm=sm,
-        scheme=schemes()[key],
-        workload=read_workload()[0],
-        host=host,
-        images=images_for(versions_of(known), machine or wheel_for(sm)),
-        architectures=read_architectures(),
-        assumed=assumed,
-        toolchain=toolchain_fact,
-    )
-    return bench_of(known, known.ladders[key], table, assumed)
+    return release_bench(release, key, sm, host=host, machine=machine or wheel_for(sm), assumed=assumed)
 
 
 def judged(
@@ -443,16 +429,3 @@ def test_an_nvfp4_cache_is_native_on_datacenter_blackwell_only() -> None:
     for release, verdict in elsewhere.items():
         assert judged(release, "nvfp4@nvfp4:kv", 100, host=TOOLKIT).verdict == "native"
         assert judged(release, "nvfp4@nvfp4:kv", 120, host=TOOLKIT).verdict == verdict
-
-
-# ================================================================ negative controls
-
-
-def test_a_predicate_that_says_more_than_the_images_hold_is_not_believed() -> None:
-    for release, native in (("0.9.2", {100}), ("0.12.0", {100, 120})):
-        for sm in (100, 103, 110, 120, 121):
-            found = judged(release, "nvfp4@w4a4:dense", sm, machine="x86_64")
-            assert name_of(release, found) == "cutlass"
-            assert found.verdict == ("native" if sm in native else "broken"), (release, sm)
-        below = judged(release, "nvfp4@w4a4:dense", 90, machine="x86_64")
-        assert below.verdict == "weight-only"

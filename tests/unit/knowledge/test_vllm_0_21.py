@@ -8,24 +8,22 @@ from typing import TYPE_CHECKING
 import pytest
 from packaging.specifiers import SpecifierSet
 
-from qresolve.arch import read_architectures
 from qresolve.classes import CLASSES
 from qresolve.facts import ABSENT, Value
 from qresolve.knowledge.engine import load_engine, read_releases
-from qresolve.knowledge.load import read_workload
-from qresolve.measured import images_for, row_for, toolchain_fact, versions_of
+from qresolve.measured import row_for
 from qresolve.setting import Setting
-from qresolve.situation import Host, facts_of
-from qresolve.ways import bench_of, ways
+from qresolve.situation import Host
+from qresolve.ways import ways
 from qresolve.wheels.index import read_wheel_index
-from tests.knowledge_support import schemes
+from tests.knowledge_support import release_bench
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from qresolve.knowledge.records import Engine
     from qresolve.selector import Outcome
-    from qresolve.ways import Bench, Way
+    from qresolve.ways import Way
 
 RELEASE = "0.21.0"
 ARCHS = (75, 80, 86, 89, 90, 100, 103, 110, 120, 121)
@@ -41,27 +39,11 @@ def engine() -> Engine:
     return load_engine("vllm", RELEASE)
 
 
-def bench(key: str, sm: int, *, host: Host, machine: str, assumed: Mapping[str, Value]) -> Bench:
-    known = engine()
-    table = facts_of(
-        engine=known,
-        sm=sm,
-        scheme=schemes()[key],
-        workload=read_workload()[0],
-        host=host,
-        images=images_for(versions_of(known), machine),
-        architectures=read_architectures(),
-        assumed=assumed,
-        toolchain=toolchain_fact,
-    )
-    return bench_of(known, known.ladders[key], table, assumed)
-
-
 def judged(
     key: str, sm: int, *, host: Host = NO_TOOLKIT, machine: str = "x86_64", assumed: Mapping[str, Value] = NOTHING
 ) -> Outcome:
     """The one outcome of a plain install on a host that is known."""
-    found = bench(key, sm, host=host, machine=machine, assumed=assumed).outcomes()
+    found = release_bench(RELEASE, key, sm, host=host, machine=machine, assumed=assumed).outcomes()
     assert len(found) == 1, [item.outcome for item in found]
     return found[0].outcome
 
@@ -72,7 +54,7 @@ def name_of(outcome: Outcome) -> str | None:
 
 def first_native(key: str, sm: int, *, machine: str = "x86_64", assumed: Mapping[str, Value] = NOTHING) -> Way | None:
     """The way with the fewest settings that is native on every host."""
-    laid_out = bench(key, sm, host=ANY_HOST, machine=machine, assumed=assumed)
+    laid_out = release_bench(RELEASE, key, sm, host=ANY_HOST, machine=machine, assumed=assumed)
     return next((way for way in ways(laid_out) if way.outcome.verdict == "native"), None)
 
 
@@ -166,7 +148,7 @@ def test_thor_has_images_in_the_aarch64_wheel_only(key: str) -> None:
 
 @pytest.mark.parametrize("sm", [89, 90, 100, 103, 120, 121])
 def test_fp8_per_channel_is_native_from_ada_on_on_any_host(sm: int) -> None:
-    laid_out = bench("fp8@channel-dynamic:dense", sm, host=ANY_HOST, machine="x86_64", assumed=NOTHING)
+    laid_out = release_bench(RELEASE, "fp8@channel-dynamic:dense", sm, host=ANY_HOST, machine="x86_64", assumed=NOTHING)
     assert {item.outcome.verdict for item in laid_out.outcomes()} == {"native"}
     assert name_of(judged("fp8@channel-dynamic:dense", sm)) == "CutlassFP8ScaledMMLinearKernel"
 
@@ -193,7 +175,7 @@ def test_forcing_marlin_makes_fp8_weight_only_and_is_the_only_way_to_load_w8a16_
     assert judged("fp8@channel-dynamic:dense", 90, assumed=forced).verdict == "weight-only"
     assert judged("fp8@w8a16:dense", 86).verdict == "weight-only"
     assert judged("fp8@w8a16:dense", 90).verdict == "unsupported"
-    laid_out = bench("fp8@w8a16:dense", 90, host=ANY_HOST, machine="x86_64", assumed=NOTHING)
+    laid_out = release_bench(RELEASE, "fp8@w8a16:dense", 90, host=ANY_HOST, machine="x86_64", assumed=NOTHING)
     way = next(way for way in ways(laid_out) if way.outcome.verdict == "weight-only")
     assert way.settings == (Setting(env="VLLM_TEST_FORCE_FP8_MARLIN", value="1"),)
 

@@ -10,25 +10,23 @@ from typing import TYPE_CHECKING
 import pytest
 from packaging.specifiers import SpecifierSet
 
-from qresolve.arch import read_architectures
 from qresolve.classes import VERDICTS
 from qresolve.facts import ABSENT, Value
 from qresolve.gates import leaves
 from qresolve.knowledge.engine import load_engine
-from qresolve.knowledge.load import read_workload
-from qresolve.measured import images_for, row_for, toolchain_fact, versions_of
+from qresolve.measured import images_for, row_for, versions_of
 from qresolve.setting import Setting
-from qresolve.situation import Host, facts_of
-from qresolve.ways import bench_of, ways
+from qresolve.situation import Host
+from qresolve.ways import ways
 from qresolve.wheels.index import read_wheel_index
-from tests.knowledge_support import schemes
+from tests.knowledge_support import release_bench
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from qresolve.knowledge.records import Engine
     from qresolve.selector import Outcome
-    from qresolve.ways import Bench, Way
+    from qresolve.ways import Way
 
     Cells = Mapping[str, Mapping[str, Mapping[str, str | None]]]
 
@@ -54,22 +52,6 @@ def engine(release: str) -> Engine:
     return load_engine("vllm", release)
 
 
-def bench(release: str, key: str, sm: int, *, host: Host, machine: str, assumed: Mapping[str, Value]) -> Bench:
-    known = engine(release)
-    table = facts_of(
-        engine=known,
-        sm=sm,
-        scheme=schemes()[key],
-        workload=read_workload()[0],
-        host=host,
-        images=images_for(versions_of(known), machine),
-        architectures=read_architectures(),
-        assumed=assumed,
-        toolchain=toolchain_fact,
-    )
-    return bench_of(known, known.ladders[key], table, assumed)
-
-
 def judged(
     release: str,
     key: str,
@@ -81,7 +63,7 @@ def judged(
 ) -> Outcome:
     """The one outcome on a host that is known; a host with a toolkit shows its nvcc on PATH."""
     known = {**(ON_PATH if host is TOOLKIT else {}), **assumed}
-    found = bench(release, key, sm, host=host, machine=machine, assumed=known).outcomes()
+    found = release_bench(release, key, sm, host=host, machine=machine, assumed=known).outcomes()
     assert len(found) == 1, [item.outcome for item in found]
     return found[0].outcome
 
@@ -93,7 +75,7 @@ def picked(release: str, key: str, sm: int, *, host: Host = BARE, assumed: Mappi
 
 def first_native(release: str, key: str, sm: int) -> Way | None:
     """The way with the fewest settings that is native on every host."""
-    laid_out = bench(release, key, sm, host=ANY_HOST, machine="x86_64", assumed=NOTHING)
+    laid_out = release_bench(release, key, sm, host=ANY_HOST, machine="x86_64", assumed=NOTHING)
     return next((way for way in ways(laid_out) if way.outcome.verdict == "native"), None)
 
 
@@ -279,7 +261,7 @@ def test_humming_multiplies_mxfp4_natively_on_sm120_since_0_31(release: str, ver
 def test_flashinfer_is_not_seen_where_nvcc_is_not_on_path(release: str) -> None:
     elsewhere: Mapping[str, Value] = {"host.nvcc-on-path": False}
     table = {"host": TOOLKIT, "machine": "x86_64", "assumed": {**ON_PATH, **elsewhere}}
-    found = bench(release, "mxfp8@w8a8:dense", 120, **table).outcomes()  # type: ignore[arg-type]
+    found = release_bench(release, "mxfp8@w8a8:dense", 120, **table).outcomes()  # type: ignore[arg-type]
     assert {item.outcome.route for item in found} == {"vllm.mxfp8.marlin"}
     assert picked(release, "mxfp8@w8a8:dense", 120, host=TOOLKIT) == "FlashInferCutlassMxfp8LinearKernel"
     assert picked("0.32.0", "mxfp8@w8a8:dense", 120, host=TOOLKIT, assumed=elsewhere) == (
