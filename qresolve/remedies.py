@@ -63,7 +63,26 @@ def with_remedies(question: Question, release: str, row: Row, found: RowView) ->
                     run=f"qresolve explain {options_of(question, row.arch, model=False)} --formats {instead[0]}",
                 )
             )
+    if (barred := question.unlockable(question.engine(release).release)) is not None and row.ask.asked:
+        remedies = [item for item in remedies if not (item.run or "").startswith("qresolve lock ")]
+        remedies.insert(0, _another_release(question, release, row, found, barred.why))
     return replace(found, remedy=tuple(remedies))
+
+
+def _another_release(question: Question, release: str, row: Row, found: RowView, why: str) -> Remedy:
+    """What to do about a release that cannot be locked: the newest that can, locked where the row holds there too."""
+    say = f"{question.engine_name} {release} cannot be locked: {why}"
+    other = question.lockable_instead(question.engine(release))
+    if other is None:
+        return Remedy(say=say)
+    there = Core(releases=(other,), rows=(row,), bench=question.bench)
+    holds = next(there.ways_of(other, row), None) is not None
+    words = f"and it is {row.wanted} there" if holds else f"where nothing makes it {row.wanted} for certain"
+    same = options_of(question, row.arch, release=other)
+    return Remedy(
+        say=f"{say}; {other} can, {words}",
+        run=f"qresolve {'lock' if holds else 'explain'} {same} --formats {found.selector}",
+    )
 
 
 def _holds_with_nvcc(question: Question, release: str, row: Row, cuda: str) -> bool:
@@ -71,10 +90,11 @@ def _holds_with_nvcc(question: Question, release: str, row: Row, cuda: str) -> b
     return next(Core(releases=(release,), rows=(row,), bench=there.bench).ways_of(release, row), None) is not None
 
 
-def options_of(question: Question, arch: str, *, model: bool = True) -> str:
+def options_of(question: Question, arch: str, *, model: bool = True, release: str | None = None) -> str:
     """The options that ask the same of one GPU of the target: what was given, and none of the defaults.
 
-    ``model`` says whether the checkpoint is named too: a command about another format cannot.
+    ``model`` says whether the checkpoint is named too: a command about another format cannot. ``release`` is pinned
+    instead of what the question pins.
     """
     target = question.target
     gpu = next(gpu for gpu in target.gpus if gpu.arch == arch)
@@ -90,7 +110,7 @@ def options_of(question: Question, arch: str, *, model: bool = True) -> str:
     ):
         if value is not None and option not in defaulted:
             words += [option, value]
-    name, version = question.engine_name, question.engine_version
+    name, version = question.engine_name, release or question.engine_version
     if version is not None or name != engine_names()[0]:
         words += ["--engine", name if version is None else f"{name}=={version}"]
     if model and question.model is not None:
