@@ -162,6 +162,7 @@ class Question:
             assumed=self.assumed,
             packages=self.packages.get(release),
             toolchain=toolchain_fact,
+            machine=self.target.machine,
         )
         return bench_of(engine, ladder, table, self.assumed)
 
@@ -239,7 +240,7 @@ def ask_question(
         workload_digest=digest,
         reference=found,
         assumed=parse_assumptions(assume, loaded.vocabulary),
-        host=Host(nvcc="absent" if nvcc == "none" else nvcc),
+        host=Host(nvcc="absent" if nvcc == "none" else nvcc, cxx=target.cxx),
         model=model,
         tp=tp,
         ep=ep,

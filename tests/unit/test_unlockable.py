@@ -112,7 +112,7 @@ def test_a_pinned_one_is_asked_of_the_index_and_the_error_names_one_that_can_be_
         raise NoResolution("odd is there as source only")
 
     question = asked("sglang==0.5.22", gpu="sm100")
-    question.host = replace(question.host, nvcc="13.0")
+    question.host = replace(question.host, nvcc="13.0", cxx=True)
     with pytest.raises(NoResolution, match="source only") as failure:
         make_lock(question, LockRequest(requested=()), replace(EDGES, close=refuse), read_cuda_releases())
     assert failure.value.hint == "--engine sglang==0.5.23"
@@ -122,7 +122,18 @@ def test_a_pinned_one_is_asked_of_the_index_and_the_error_names_one_that_can_be_
 def test_explain_of_a_pinned_one_judges_it_and_offers_no_lock_of_it(
     version: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["--gpu", "sm100", "--formats", "nvfp4", "--nvcc", "13.0", "--engine", f"sglang=={version}"]
+    words = [
+        "--gpu",
+        "sm100",
+        "--formats",
+        "nvfp4",
+        "--nvcc",
+        "13.0",
+        "--assume",
+        "host.cxx=true",
+        "--engine",
+        f"sglang=={version}",
+    ]
     code = main(["explain", *words, "--json"])
     captured = capsys.readouterr()
     document = json.loads(captured.out)
@@ -141,7 +152,22 @@ def test_explain_of_a_pinned_one_judges_it_and_offers_no_lock_of_it(
 
 
 def test_explain_of_a_release_that_can_be_locked_says_nothing_of_it(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["explain", "--gpu", "sm100", "--formats", "nvfp4", "--nvcc", "13.0", "--engine", "sglang", "--json"])
+    main(
+        [
+            "explain",
+            "--gpu",
+            "sm100",
+            "--formats",
+            "nvfp4",
+            "--nvcc",
+            "13.0",
+            "--assume",
+            "host.cxx=true",
+            "--engine",
+            "sglang",
+            "--json",
+        ]
+    )
     captured = capsys.readouterr()
     assert json.loads(captured.out)["engine"] == {"name": "sglang", "version": "0.5.23", "unlockable": None}
     assert "refuses this release" not in captured.err
