@@ -29,7 +29,7 @@ from qresolve.target.drivers import describe_answer, driver_floor, driver_suppor
 from qresolve.wheels.index import cuda_toolkit_pins
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from qresolve.arch import Architecture
     from qresolve.explain import RowView
@@ -84,6 +84,7 @@ def make_lock(question: Question, request: LockRequest, edges: Edges, cuda_relea
         NoResolution: no release, or no closure, for this target. LowerClass: only a class that nobody allowed.
         Refuted: every way is broken. Unproved: the verdict hangs on facts that are not known.
     """
+    question.supplied = frozenset(package for index in request.indexes for package in index.packages)
     ledger = Ledger()
     failures: list[NoResolution] = []
     skipped: list[str] = []
@@ -100,6 +101,8 @@ def make_lock(question: Question, request: LockRequest, edges: Edges, cuda_relea
             closure = _close(closure_request(question, request, engine, solved), engine, edges)
         except NoResolution as failure:
             if question.engine_version is not None or (isinstance(failure, ClosureFailure) and failure.unreachable):
+                other = question.lockable_instead(engine)
+                failure.hint = failure.hint or (other and f"--engine {engine.name}=={other}")
                 raise
             failures.append(failure)
             ledger.reject(f"engine {solved.release}", ClosureFailed(reason="closure", message=failure.message))
@@ -120,12 +123,7 @@ def make_lock(question: Question, request: LockRequest, edges: Edges, cuda_relea
             if again.release != solved.release or _added(again) - _added(solved):
                 continue
             solved = again
-        missing = sorted(_added(solved) - {f"package.{name}" for name in packages})
-        if missing:
-            names = ", ".join(key.removeprefix("package.") for key in missing)
-            raise NoResolution(
-                f"{engine.distribution} {solved.release} was asked for with {names}, and did not bring it"
-            )
+        _check_added(engine, solved, packages)
         found = answer_for(question, solved)
         for row in found.rows:
             if not row.holds:
@@ -181,6 +179,14 @@ def solve_best(question: Question, ledger: Ledger) -> Resolution | Impossible:
 
 def _added(solved: Resolution) -> set[str]:
     return {key for key, _ in solved.assignment if key.startswith("package.")}
+
+
+def _check_added(engine: Engine, solved: Resolution, packages: Mapping[str, str]) -> None:
+    """Refuse a closure without a package that a way adds."""
+    missing = sorted(_added(solved) - {f"package.{name}" for name in packages})
+    if missing:
+        names = ", ".join(key.removeprefix("package.") for key in missing)
+        raise NoResolution(f"{engine.distribution} {solved.release} was asked for with {names}, and did not bring it")
 
 
 def check_release(question: Question, engine: Engine, cuda_releases: CudaReleases) -> None:
@@ -301,13 +307,15 @@ def lockstep_records(toolkit: str | None) -> dict[str, str]:
 
 
 def _notes(question: Question, request: LockRequest, engine: Engine, edges: Edges) -> tuple[str, ...]:
+    passed_over = question.passed_over(engine.release)
     if question.engine_version is not None or request.offline:
-        return ()
+        return passed_over
     known = engine.releases[0].version
     newest = edges.newer(engine.distribution, known)
     if newest is None:
-        return ()
-    return (f"{engine.name} {newest} is newer than the records and was skipped; {engine.release.version} is locked",)
+        return passed_over
+    skipped = f"{engine.name} {newest} is newer than the records and was skipped; {engine.release.version} is locked"
+    return (*passed_over, skipped)
 
 
 def _lock_of(

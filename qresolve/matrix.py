@@ -109,8 +109,8 @@ def axes_of(engine: Engine, packages: Sequence[str], cudas: Sequence[str]) -> tu
             Option(name="bare", words="no CUDA toolkit", host=Host.without_toolkit()),
             Option(
                 name="toolkit",
-                words=f"nvcc {engine.release.cuda} and ninja",
-                host=Host(nvcc=engine.release.cuda, ninja=True),
+                words=f"nvcc {engine.release.cuda}, ninja and a C++ compiler",
+                host=Host(nvcc=engine.release.cuda, ninja=True, cxx=True),
                 assumed=tuple(
                     (kind.key, kind.with_toolkit) for kind in engine.vocabulary.kinds() if kind.with_toolkit is not None
                 ),
@@ -249,6 +249,7 @@ def _bench(grounds: Grounds, ask: Ask, column: Column, position: tuple[Option, .
         assumed=assumed,
         packages=packages,
         toolchain=grounds.toolchain,
+        machine=column.machine,
     )
     return bench_of(engine, ladder, table, assumed)
 

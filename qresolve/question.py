@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from qresolve.arch import Architectures
     from qresolve.facts import Value
-    from qresolve.knowledge.records import Engine, FormatBook, Scheme, Workload
+    from qresolve.knowledge.records import Engine, FormatBook, Release, Scheme, Unlockable, Workload
     from qresolve.model.model import Model
     from qresolve.model.read import Checkpoint
     from qresolve.target.target import Target
@@ -63,6 +63,7 @@ class Question:
     wheels: dict[str, Mapping[str, str]] = field(default_factory=dict)
     opened: dict[str, WheelRow] = field(default_factory=dict)
     excluded: set[str] = field(default_factory=set)
+    supplied: frozenset[str] = frozenset()
     _engines: dict[str, Engine] = field(default_factory=dict)
     _benches: dict[tuple[str, str, bool], Bench | None] = field(default_factory=dict)
 
@@ -80,10 +81,42 @@ class Question:
             self._engines[release] = replace(engine, release=replace(engine.release, cuda=cuda))
 
     def releases(self) -> tuple[str, ...]:
-        """The releases to try, newest first: the pinned one alone, or all known ones that were not excluded."""
+        """The releases to try, newest first: the pinned one alone, or all known ones that were not excluded.
+
+        One that cannot be locked is tried only where it is pinned, or where there is no other.
+        """
         if self.engine_version is not None:
             return (self.engine(self.engine_version).release.version,)
-        return tuple(item.version for item in read_releases(self.engine_name) if item.version not in self.excluded)
+        known = read_releases(self.engine_name)
+        lockable = [item for item in known if self.unlockable(item) is None]
+        return tuple(item.version for item in lockable or known if item.version not in self.excluded)
+
+    def unlockable(self, release: Release) -> Unlockable | None:
+        """Why no lock of a release can be made, None where one can.
+
+        A package that the person binds to an index of his own (``supplied``) stands in no way: what is there is not
+        known, so it is tried.
+        """
+        barred = release.unlockable
+        return None if barred is None or barred.package in self.supplied else barred
+
+    def lockable_instead(self, engine: Engine) -> str | None:
+        """The newest release that can be locked, where the loaded one cannot; None where it can or none can."""
+        if self.unlockable(engine.release) is None:
+            return None
+        return next((item.version for item in engine.releases if self.unlockable(item) is None), None)
+
+    def passed_over(self, release: Release) -> tuple[str, ...]:
+        """A line for each release that is newer than the taken one and was not tried, as it cannot be locked."""
+        if self.engine_version is not None:
+            return ()
+        known = read_releases(self.engine_name)
+        newer = known[: [item.version for item in known].index(release.version)]
+        return tuple(
+            f"{self.engine_name} {item.version} was passed over, as it cannot be locked: {barred.why}"
+            for item in newer
+            if (barred := self.unlockable(item)) is not None
+        )
 
     def rows(self, asks: Sequence[Ask] | None = None) -> tuple[Row, ...]:
         """One row for each ask and each arch of the target; of a model, one for each shape of its layers."""
@@ -140,6 +173,7 @@ class Question:
             assumed=self.assumed,
             packages=self.packages.get(release),
             toolchain=toolchain_fact,
+            machine=self.target.machine,
         )
         return bench_of(engine, ladder, table, self.assumed)
 
@@ -217,7 +251,7 @@ def ask_question(
         workload_digest=digest,
         reference=found,
         assumed=parse_assumptions(assume, loaded.vocabulary),
-        host=Host(nvcc="absent" if nvcc == "none" else nvcc),
+        host=Host(nvcc="absent" if nvcc == "none" else nvcc, cxx=target.cxx),
         model=model,
         tp=tp,
         ep=ep,

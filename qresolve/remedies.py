@@ -47,12 +47,12 @@ def with_remedies(question: Question, release: str, row: Row, found: RowView) ->
                     run=f"qresolve lock {same} --formats {found.selector} --allow {found.selector}={found.verdict}",
                 )
             )
-        cuda = question.engine(release).release.cuda
-        if found.verdict == "unknown" and question.host.nvcc is None and _holds_with_nvcc(question, release, row, cuda):
+        if found.verdict == "unknown" and (compilers := _compilers_that_help(question, release, row)) is not None:
+            words, options = compilers
             remedies.append(
                 Remedy(
-                    say=f"it is compiled on the host; with a CUDA {cuda} toolkit there it is {row.wanted}",
-                    run=f"qresolve lock {same} --formats {found.selector} --nvcc {cuda}",
+                    say=f"it is compiled on the host; with {words} there it is {row.wanted}",
+                    run=f"qresolve lock {same} --formats {found.selector} {options}",
                 )
             )
         instead = alternatives(question, release, row)
@@ -63,18 +63,48 @@ def with_remedies(question: Question, release: str, row: Row, found: RowView) ->
                     run=f"qresolve explain {options_of(question, row.arch, model=False)} --formats {instead[0]}",
                 )
             )
+    if (barred := question.unlockable(question.engine(release).release)) is not None and row.ask.asked:
+        remedies = [item for item in remedies if not (item.run or "").startswith("qresolve lock ")]
+        remedies.insert(0, _another_release(question, release, row, found, barred.why))
     return replace(found, remedy=tuple(remedies))
 
 
-def _holds_with_nvcc(question: Question, release: str, row: Row, cuda: str) -> bool:
-    there = replace(question, host=replace(question.host, nvcc=cuda), _benches={})
-    return next(Core(releases=(release,), rows=(row,), bench=there.bench).ways_of(release, row), None) is not None
+def _another_release(question: Question, release: str, row: Row, found: RowView, why: str) -> Remedy:
+    """What to do about a release that cannot be locked: the newest that can, locked where the row holds there too."""
+    say = f"{question.engine_name} {release} cannot be locked: {why}"
+    other = question.lockable_instead(question.engine(release))
+    if other is None:
+        return Remedy(say=say)
+    there = Core(releases=(other,), rows=(row,), bench=question.bench)
+    holds = next(there.ways_of(other, row), None) is not None
+    words = f"and it is {row.wanted} there" if holds else f"where nothing makes it {row.wanted} for certain"
+    same = options_of(question, row.arch, release=other)
+    return Remedy(
+        say=f"{say}; {other} can, {words}",
+        run=f"qresolve {'lock' if holds else 'explain'} {same} --formats {found.selector}",
+    )
 
 
-def options_of(question: Question, arch: str, *, model: bool = True) -> str:
+def _compilers_that_help(question: Question, release: str, row: Row) -> tuple[str, str] | None:
+    """The fewest of the host's unknown compilers that make the row hold, in words and as options; None: none do."""
+    cuda = question.engine(release).release.cuda
+    toolkit = {"nvcc": cuda} if question.host.nvcc is None else {}
+    compiler = {"cxx": True} if question.host.cxx is None and "host.cxx" not in question.assumed else {}
+    words = {"nvcc": f"a CUDA {cuda} toolkit", "cxx": "a C++ compiler"}
+    options = {"nvcc": f"--nvcc {cuda}", "cxx": "--assume host.cxx=true"}
+    for known in (toolkit, compiler, {**toolkit, **compiler}):
+        there = replace(question, host=replace(question.host, **known), _benches={})
+        core = Core(releases=(release,), rows=(row,), bench=there.bench)
+        if known and next(core.ways_of(release, row), None) is not None:
+            return " and ".join(words[key] for key in known), " ".join(options[key] for key in known)
+    return None
+
+
+def options_of(question: Question, arch: str, *, model: bool = True, release: str | None = None) -> str:
     """The options that ask the same of one GPU of the target: what was given, and none of the defaults.
 
-    ``model`` says whether the checkpoint is named too: a command about another format cannot.
+    ``model`` says whether the checkpoint is named too: a command about another format cannot. ``release`` is pinned
+    instead of what the question pins.
     """
     target = question.target
     gpu = next(gpu for gpu in target.gpus if gpu.arch == arch)
@@ -90,13 +120,16 @@ def options_of(question: Question, arch: str, *, model: bool = True) -> str:
     ):
         if value is not None and option not in defaulted:
             words += [option, value]
-    name, version = question.engine_name, question.engine_version
+    name, version = question.engine_name, release or question.engine_version
     if version is not None or name != engine_names()[0]:
         words += ["--engine", name if version is None else f"{name}=={version}"]
     if model and question.model is not None:
         words += ["--model", question.model.given]
     for option, ranks in (("--tp", question.tp), ("--ep", question.ep)):
         words += [option, str(ranks)] if ranks is not None else []
+    if target.cxx is not None and "host.cxx" not in question.assumed:
+        # It was found on this host, and the GPU is named now, so nobody looks any more.
+        words += ["--assume", f"host.cxx={str(target.cxx).lower()}"]
     for key, assumed in question.assumed.items():
         text = ",".join(sorted(assumed)) if isinstance(assumed, frozenset) else str(assumed)
         words += ["--assume", f"{key}={text.lower() if isinstance(assumed, bool) else text}"]

@@ -45,12 +45,13 @@ class Host:
 
     nvcc: str | None = None
     ninja: bool | None = None
+    cxx: bool | None = None
     plain: bool = False
 
     @classmethod
     def without_toolkit(cls) -> Host:
-        """A host that shows neither nvcc nor ninja: what ``auto`` is judged on."""
-        return cls(nvcc=ABSENT, ninja=False, plain=True)
+        """A host that shows neither nvcc nor ninja nor a C++ compiler: what ``auto`` is judged on."""
+        return cls(nvcc=ABSENT, ninja=False, cxx=False, plain=True)
 
     def leaves_open(self, kind: FactKind) -> bool:
         """Whether the fact may have any value on this host."""
@@ -104,6 +105,7 @@ def facts_of(
     assumed: Mapping[str, Value],
     packages: Mapping[str, str] | None = None,
     toolchain: Toolchain | None = None,
+    machine: str | None = None,
 ) -> FactTable:
     """The fact table of one row.
 
@@ -119,11 +121,13 @@ def facts_of(
             values[kind.key] = Fact(value=kind.default, source="default")
     values |= {
         "gpu.sm": Fact(value=sm, source="target"),
+        "target.machine": Fact(value=machine, source="target", why_unknown="no CPU machine was named"),
         "gpu.family": Fact(value=sm // 10 * 10, source="target"),
         "build.cuda": Fact(value=engine.release.cuda, source=f"{engine.name} {engine.release.version}"),
         "runtime.cudart": Fact(value=engine.release.cuda, source=f"{engine.name} {engine.release.version}"),
         "host.nvcc": Fact(value=host.nvcc, source="host", why_unknown="the host's nvcc is not known"),
         "host.ninja": Fact(value=host.ninja, source="host", why_unknown="the host's PATH is not known"),
+        "host.cxx": Fact(value=host.cxx, source="host", why_unknown="the host's PATH is not known"),
     }
     values |= {key: Fact(value=value, source="scheme") for key, value in scheme.facts.items()}
     values |= {key: Fact(value=value, source=f"workload {workload.name}") for key, value in workload.facts.items()}

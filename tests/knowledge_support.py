@@ -47,10 +47,10 @@ ORACLE = Path(__file__).parent / "data" / "oracle" / "vllm-0.33.0.json"
 
 ARCHS = (75, 80, 86, 89, 90, 100, 103, 110, 120, 121)
 
-TOOLKIT_ON_HOST: Mapping[str, Value | None] = {"host.nvcc": "13.0", "host.ninja": True}
+TOOLKIT_ON_HOST: Mapping[str, Value | None] = {"host.nvcc": "13.0", "host.ninja": True, "host.cxx": True}
 """With these FlashInfer is usable."""
 
-NO_TOOLKIT: Mapping[str, Value | None] = {"host.nvcc": ABSENT, "host.ninja": False}
+NO_TOOLKIT: Mapping[str, Value | None] = {"host.nvcc": ABSENT, "host.ninja": False, "host.cxx": False}
 """With these (and without its cubins) FlashInfer is installed and not usable."""
 
 

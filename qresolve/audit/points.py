@@ -149,7 +149,7 @@ def point_facts(
         raise DataInvalid(f"constraints/audited/{engine.name}.toml: no quantizer for {point.scheme}")
     assumed: dict[str, Value] = {"workload.quantizer": quantizer, "host.nvidia-artifactory": True}
     if presence.toolkit:
-        assumed |= {"host.nvcc": engine.release.cuda, "host.ninja": True, "host.nvcc-on-path": True}
+        assumed |= {"host.nvcc": engine.release.cuda, "host.ninja": True, "host.nvcc-on-path": True, "host.cxx": True}
     if point.scheme == "mxfp4@gpt-oss:moe":
         assumed["workload.moe-activation"] = "swigluoai"
     assumed |= presence.facts

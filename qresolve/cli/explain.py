@@ -54,6 +54,11 @@ def warn_of_refusal(question: Question, found: Answer) -> None:
     from qresolve.target.drivers import read_cuda_releases  # noqa: PLC0415
 
     target = question.target
+    for line in question.passed_over(found.engine.release):
+        print(line, file=sys.stderr)
+    if (barred := question.unlockable(found.engine.release)) is not None:
+        print(f"warning: `lock` refuses this release: {barred.why}", file=sys.stderr)
+        return
     if target.driver is None and target.cuda is None and found.engine.release.requires_python.contains(target.python):
         return
     try:

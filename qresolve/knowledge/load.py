@@ -210,7 +210,7 @@ def read_workload(name: str | None = None) -> tuple[Workload, str]:
 
 def read_release(table: Table, *, checked: date) -> Release:
     """One ``[[release]]`` table of an engine."""
-    from qresolve.knowledge.records import Pin  # noqa: PLC0415 - beside its only use
+    from qresolve.knowledge.records import Pin, Unlockable  # noqa: PLC0415 - beside their only use
 
     pins = []
     for entry in table.tables("pin"):
@@ -222,6 +222,12 @@ def read_release(table: Table, *, checked: date) -> Release:
             )
         )
         entry.done()
+    barred = table.optional_table("unlockable")
+    unlockable = None
+    if barred is not None:
+        source = read_source(barred, checked=checked)
+        unlockable = Unlockable(package=barred.text("package"), why=barred.text("why"), source=source)
+        barred.done()
     release = Release(
         version=read_version(table, "version"),
         released=table.day("released"),
@@ -232,6 +238,7 @@ def read_release(table: Table, *, checked: date) -> Release:
         source=read_source(table, checked=checked),
         tested_python=read_specifier(table, "tested-python") if "tested-python" in table else None,
         constraints=table.texts("constraints", ()),
+        unlockable=unlockable,
     )
     table.done()
     return release

@@ -192,13 +192,23 @@ class Pin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unlockable:
+    """Why no lock of a release can be made from the default index: what is wrong with a ``package`` it needs."""
+
+    package: str
+    why: str
+    source: Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
     """One release of an engine: what its wheels were built for and what it pins.
 
     ``cuda`` is the CUDA of the build of the default index's wheel, ``toolkit`` the release of the ``cuda-toolkit``
     metapackage that the pinned torch requires. ``tested_python`` is what its authors test, where that is less than
     what ``requires_python`` lets in. ``constraints`` are requirements that a lock adds, because the release's own
-    metadata lets in what does not go together.
+    metadata lets in what does not go together. A release that is ``unlockable`` is judged where it is named, and never
+    taken by itself.
     """
 
     version: str
@@ -210,6 +220,7 @@ class Release:
     source: Source
     tested_python: SpecifierSet | None = None
     constraints: tuple[str, ...] = ()
+    unlockable: Unlockable | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ def explain_mapping(question: Question, answer: Answer) -> dict[str, Any]:
     return {
         "schema": "qresolve.explain/1",
         "target": question.target.to_mapping(),
-        "engine": {"name": answer.engine.name, "version": answer.engine.release.version},
+        "engine": _engine(question, answer),
         "assumes": {
             **{key: plain(value) for key, value in shared_facts(question.model, question.workload).items()},
             **{key: plain(value) for key, value in question.assumed.items()},
@@ -29,6 +29,13 @@ def explain_mapping(question: Question, answer: Answer) -> dict[str, Any]:
         "settings": [setting.to_mapping() for setting in answer.settings],
         "data_digest": answer.data_digest,
     }
+
+
+def _engine(question: Question, answer: Answer) -> dict[str, str | None]:
+    release = answer.engine.release
+    barred = question.unlockable(release)
+    unlockable = None if barred is None else barred.why
+    return {"name": answer.engine.name, "version": release.version, "unlockable": unlockable}
 
 
 def plain(value: Value) -> Any:

@@ -22,12 +22,13 @@ def explain_lines(question: Question, answer: Answer, *, verbose: bool, width: i
     yield f"{answer.engine.name} {answer.engine.release.version} on {target_words(question.target.to_mapping())}"
     yield ""
     asked = [row for row in answer.rows if row.asked]
+    lockable = question.unlockable(answer.engine.release) is None
     yield from render_table(
         ("format", "gpu", "verdict", "route", "plain install", "what to do"),
-        [_table_row(row, below=bool(answer.settings)) for row in asked],
+        [_table_row(row, below=bool(answer.settings), lockable=lockable) for row in asked],
         width=width,
     )
-    yield from _settings(answer.settings)
+    yield from _settings(answer.settings, lockable=lockable)
     tested = answer.engine.release.tested_python
     if tested is not None and not tested.contains(question.target.python):
         yield ""
@@ -45,13 +46,15 @@ def explain_lines(question: Question, answer: Answer, *, verbose: bool, width: i
             yield from _routes(row)
 
 
-def _table_row(row: RowView, *, below: bool) -> tuple[str, ...]:
+def _table_row(row: RowView, *, below: bool, lockable: bool) -> tuple[str, ...]:
     verdict = row.verdict if row.holds else f"{row.verdict} (wanted {row.wanted})"
     if row.verdict == "unknown" and len(row.possible) > 1:
         verdict = f"unknown: {' or '.join(row.possible)}"
     if row.reservation is not None:
         verdict += f", {row.reservation.status}"
-    if row.holds:
+    if not lockable:
+        todo = "cannot be locked, see below"
+    elif row.holds:
         # Where another row does not hold there is no lock of all, so no settings of all are listed either.
         which = "the settings below" if below else "the settings of a lock of its own"
         kept = f"lock it; {which} keep it so on any host" if row.settings else "lock it"
@@ -66,10 +69,10 @@ def _table_row(row: RowView, *, below: bool) -> tuple[str, ...]:
     return (row.selector, row.arch, verdict, row.route or "-", auto, todo)
 
 
-def _settings(settings: tuple[Setting, ...]) -> Iterator[str]:
+def _settings(settings: tuple[Setting, ...], *, lockable: bool) -> Iterator[str]:
     if settings:
         yield ""
-        yield "settings that the lock will hold:"
+        yield "settings that the lock will hold:" if lockable else "settings that it needs:"
         for setting in settings:
             yield f"  {setting_words(setting)}"
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import csv
 import os
 import platform
+import shlex
+import shutil
 import subprocess
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -47,13 +49,17 @@ class DetectedGpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detection:
-    """What was found on this host. ``source`` is ``nvml`` or ``nvidia-smi``; the rest is raw text or None."""
+    """What was found on this host. ``source`` is ``nvml`` or ``nvidia-smi``; the rest is raw text or None.
+
+    ``cxx`` says whether compilers at run time find a C++ compiler, None where nobody looked.
+    """
 
     gpus: tuple[DetectedGpu, ...]
     driver: str | None
     source: str
     machine: str | None = None
     glibc: str | None = None
+    cxx: bool | None = None
 
 
 def read_host(
@@ -79,7 +85,13 @@ def read_host(
         visible = select_visible(
             found.gpus, variables.get("CUDA_VISIBLE_DEVICES"), order=variables.get("CUDA_DEVICE_ORDER")
         )
-        return replace(found, gpus=visible, machine=platform.machine() or None, glibc=read_glibc())
+        return replace(
+            found,
+            gpus=visible,
+            machine=platform.machine() or None,
+            glibc=read_glibc(),
+            cxx=finds_cxx(variables),
+        )
     reasons = "; ".join(dict.fromkeys(failures)) or "nothing could be asked"
     raise UsageError(f"no GPU was detected: {reasons}", hint=_NAME_IT)
 
@@ -91,6 +103,16 @@ def read_glibc() -> str | None:
     except (AttributeError, ValueError, OSError):
         return None
     return version if name == "glibc" and version else None
+
+
+def finds_cxx(variables: Mapping[str, str]) -> bool:
+    """Whether PATH has the two programs of a GNU C++ compiler that compilers at run time start.
+
+    nvcc starts ``gcc``, and the builds of FlashInfer and SGLang link with what ``CXX`` names, else with ``c++``.
+    """
+    words = shlex.split(variables.get("CXX", "")) or ["c++"]
+    path = variables.get("PATH", os.defpath)
+    return all(shutil.which(program, path=path) is not None for program in ("gcc", words[0]))
 
 
 def read_nvidia_smi() -> Detection:

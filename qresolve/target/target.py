@@ -82,8 +82,8 @@ class Target:
     """What to lock for.
 
     ``driver`` is raw text, None where unknown. ``nvcc`` is a version, ``none`` where known to be absent, None where
-    unknown. ``cuda`` is the lane of the wheels (``13.0``), None where the resolution may choose. ``origin`` is
-    ``named``, ``detected`` or ``none``.
+    unknown; ``cxx`` says whether the host has a C++ compiler, None where unknown. ``cuda`` is the lane of the wheels
+    (``13.0``), None where the resolution may choose. ``origin`` is ``named``, ``detected`` or ``none``.
     """
 
     gpus: tuple[Gpu, ...]
@@ -93,6 +93,7 @@ class Target:
     driver: str | None = None
     cuda: str | None = None
     nvcc: str | None = None
+    cxx: bool | None = None
     origin: str = "named"
     defaults: tuple[Default, ...] = ()
 
@@ -116,6 +117,7 @@ class Target:
             "driver": self.driver,
             "cuda": self.cuda,
             "nvcc": self.nvcc,
+            "cxx": self.cxx,
             "defaults": [{"option": one.option, "value": one.value, "why": one.why} for one in self.defaults],
         }
 
@@ -159,6 +161,7 @@ def build_target(
         driver=parse_driver(driver).raw if driver is not None else None,
         cuda=parse_cuda(cuda, data.releases) if cuda is not None else None,
         nvcc=parse_nvcc(nvcc) if nvcc is not None else None,
+        cxx=host.cxx if host is not None else None,
         origin=origin,
         defaults=tuple(defaults),
     )

@@ -140,7 +140,7 @@ def test_the_nvcc_wheel_serves_kernels_that_need_no_linker() -> None:
 def test_the_nvcc_wheel_alone_breaks_kernels_that_flashinfer_links() -> None:
     """It makes vLLM pick FlashInfer, whose link step wants a libcudart.so that no wheel has."""
     assert verdict_of("fp8@tensor-static:dense", 120, NVCC_OF_THE_WHEEL)[0] == "broken"
-    linkable = {**NVCC_OF_THE_WHEEL, "host.linkable-cudart": True}
+    linkable = {**NVCC_OF_THE_WHEEL, "host.linkable-cudart": True, "host.cxx": True}
     assert verdict_of("fp8@tensor-static:dense", 120, linkable) == ("native", "FlashInferFP8ScaledMMLinearKernel")
 
 
@@ -159,8 +159,15 @@ def test_the_nvcc_wheel_alone_breaks_kernels_that_flashinfer_links() -> None:
     ],
 )
 def test_the_hosts_nvcc_must_know_the_gpu(sm: int, nvcc: str, verdict: str) -> None:
-    facts: Mapping[str, Value | None] = {"host.nvcc": nvcc, "host.ninja": True}
+    facts: Mapping[str, Value | None] = {**TOOLKIT_ON_HOST, "host.nvcc": nvcc}
     assert verdict_of("fp8@tensor-static:dense", sm, facts) == (verdict, "FlashInferFP8ScaledMMLinearKernel")
+
+
+@pytest.mark.parametrize("sm", [100, 120])
+def test_flashinfer_cannot_build_without_a_cxx_compiler(sm: int) -> None:
+    """c++ links what ninja builds, and nvcc starts gcc."""
+    assert verdict_of("fp8@tensor-static:dense", sm, TOOLKIT_ON_HOST)[0] == "native"
+    assert verdict_of("fp8@tensor-static:dense", sm, {**TOOLKIT_ON_HOST, "host.cxx": False})[0] == "broken"
 
 
 def test_flashinfers_b12x_kernel_wants_cuda_12_9() -> None:

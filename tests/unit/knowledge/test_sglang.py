@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from qresolve.selector import Outcome
 
 NAME = "sglang"
-TOOLKIT: Mapping[str, Value | None] = {"host.nvcc": "13.0", "host.ninja": True}
-"""A host with CUDA 13.0 and ninja: SGLang's and FlashInfer's run-time compilers work."""
+TOOLKIT: Mapping[str, Value | None] = {"host.nvcc": "13.0", "host.ninja": True, "host.cxx": True}
+"""A host with CUDA 13.0, ninja and a C++ compiler: SGLang's and FlashInfer's run-time compilers work."""
 
 WHEEL_TOOLKIT: Mapping[str, Value | None] = {**NO_TOOLKIT, "env.CUDA_HOME": "{site_packages}/nvidia/cu13"}
 """A bare host, and CUDA_HOME at the nvcc wheel: DeepGEMM can be imported, nothing can be linked."""
@@ -189,8 +189,10 @@ def test_no_model_is_served_without_sglangs_jit(scheme: str, sm: int) -> None:
     for facts in (NO_TOOLKIT, WHEEL_TOOLKIT):
         found = found_for(scheme, sm, facts)
         assert (found.verdict, found.gate) == ("broken", "serves")
-    linkable = {**WHEEL_TOOLKIT, "host.linkable-cudart": True, "host.ninja": True}
+    linkable = {**WHEEL_TOOLKIT, "host.linkable-cudart": True, "host.ninja": True, "host.cxx": True}
     assert found_for(scheme, sm, linkable).verdict == "native"
+    without = found_for(scheme, sm, {**TOOLKIT, "host.cxx": False})
+    assert (without.verdict, without.gate) == ("broken", "serves")
 
 
 def test_predicates_read_torchs_cuda() -> None:
@@ -352,8 +354,12 @@ def test_explain_says_which_toolkit_of_the_host_would_do_and_keeps_the_engine(
     assert row["verdict"] == "unknown"
     run = row["remedy"][0]["run"]
     assert "--engine sglang" in run
-    assert run.endswith("--nvcc 13.0")
-    assert main([*asked, "--nvcc", "13.0"]) == 0
+    assert run.endswith("--nvcc 13.0 --assume host.cxx=true")
+    assert main([*asked, "--nvcc", "13.0"]) == 7
+    row = next(item for item in json.loads(capsys.readouterr().out)["formats"] if item["asked"])
+    assert (row["verdict"], set(row["possible"])) == ("unknown", {"native", "broken"})
+    assert row["remedy"][0]["run"].endswith("--assume host.cxx=true")
+    assert main([*asked, "--nvcc", "13.0", "--assume", "host.cxx=true"]) == 0
     row = next(item for item in json.loads(capsys.readouterr().out)["formats"] if item["asked"])
     assert (row["verdict"], row["auto"]["verdict"]) == ("native", "broken")
     assert {"env": "PATH", "value": "{env_bin}:{PATH}"} in row["settings"]

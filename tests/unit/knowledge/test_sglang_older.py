@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 NAME = "sglang"
 OLDER = ("0.5.21", "0.5.20", "0.5.19")
 SINCE_0_5_22 = ("0.5.22", "0.5.23")
-TOOLKIT: Mapping[str, Value | None] = {"host.nvcc": "13.0", "host.ninja": True}
+TOOLKIT: Mapping[str, Value | None] = {"host.nvcc": "13.0", "host.ninja": True, "host.cxx": True}
 
 FP8 = "fp8@channel-dynamic:dense"
 BLOCK = "fp8-block@block128:dense"

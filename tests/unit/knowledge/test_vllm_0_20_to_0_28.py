@@ -30,7 +30,7 @@ WITH_A_BACKEND_OPTION = RELEASES[1:]
 ARCHS = (75, 80, 86, 89, 90, 100, 103, 110, 120, 121)
 VERDICTS = (*CLASSES, "broken", "unsupported")
 NO_TOOLKIT = Host.without_toolkit()
-TOOLKIT = Host(nvcc="13.0", ninja=True)
+TOOLKIT = Host(nvcc="13.0", ninja=True, cxx=True)
 ANY_HOST = Host()
 NOTHING: Mapping[str, Value] = {}
 BACKEND = "config.kernel_config.linear_backend"

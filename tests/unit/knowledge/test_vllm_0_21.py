@@ -29,7 +29,7 @@ RELEASE = "0.21.0"
 ARCHS = (75, 80, 86, 89, 90, 100, 103, 110, 120, 121)
 VERDICTS = (*CLASSES, "broken", "unsupported")
 NO_TOOLKIT = Host.without_toolkit()
-TOOLKIT = Host(nvcc="13.0", ninja=True)
+TOOLKIT = Host(nvcc="13.0", ninja=True, cxx=True)
 ANY_HOST = Host()
 NOTHING: Mapping[str, Value] = {}
 
@@ -127,7 +127,7 @@ def test_nvfp4_is_broken_as_installed_and_native_with_one_variable(sm: int, mach
 def test_nvfp4_needs_no_setting_where_the_host_is_known_to_have_a_toolkit() -> None:
     found = judged("nvfp4@w4a4:dense", 120, host=TOOLKIT)
     assert (found.verdict, name_of(found)) == ("native", "FlashInferCutlassNvFp4LinearKernel")
-    old = judged("nvfp4@w4a4:dense", 120, host=Host(nvcc="12.8", ninja=True))
+    old = judged("nvfp4@w4a4:dense", 120, host=Host(nvcc="12.8", ninja=True, cxx=True))
     assert (old.verdict, old.gate) == ("broken", "flashinfer-builds")
 
 
@@ -391,3 +391,10 @@ def test_the_pinned_triton_has_no_fp8_for_gb10_and_no_compiler_for_thor() -> Non
     assert verdicts == {86: "broken", 89: "native", 90: "storage-only", 120: "native", 121: "storage-only"}
     assert judged("int8@w8a8:moe", 121).verdict == "native"
     assert judged("int8@w8a8:moe", 75).verdict == "broken"
+
+
+def test_flashinfer_cannot_build_where_the_toolkit_comes_without_a_cxx_compiler() -> None:
+    key, gpu = "fp8@tensor-static:dense", 120
+    assert judged(key, gpu, host=TOOLKIT).verdict == "native"
+    without = judged(key, gpu, host=Host(nvcc="13.0", ninja=True, cxx=False))
+    assert (without.verdict, without.gate) == ("broken", "flashinfer-builds")

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 RELEASES = ("0.30.0", "0.31.0", "0.32.0")
 ARCHS = (75, 80, 86, 89, 90, 100, 103, 110, 120, 121)
 BARE = Host.without_toolkit()
-TOOLKIT = Host(nvcc="13.0", ninja=True)
+TOOLKIT = Host(nvcc="13.0", ninja=True, cxx=True)
 ANY_HOST = Host()
 NOTHING: Mapping[str, Value] = {}
 ON_PATH: Mapping[str, Value] = {
@@ -232,10 +232,10 @@ def test_triton_of_these_releases_converts_fp8_to_16_bits_on_sm121() -> None:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_flashinfer_wants_cuda_12_9_for_sm120_up_to_0_7_0(release: str) -> None:
-    old = Host(nvcc="12.8", ninja=True)
+    old = Host(nvcc="12.8", ninja=True, cxx=True)
     found = judged(release, "mxfp8@w8a8:dense", 120, host=old, assumed=ON_PATH)
     assert (found.verdict, found.gate) == ("broken", "flashinfer-compiles")
-    new = Host(nvcc="12.9", ninja=True)
+    new = Host(nvcc="12.9", ninja=True, cxx=True)
     assert judged(release, "mxfp8@w8a8:dense", 120, host=new, assumed=ON_PATH).verdict == "native"
 
 
@@ -372,7 +372,7 @@ def test_flashinfers_b12x_kernel_wants_cuda_13_in_0_30() -> None:
         **ON_PATH,
         "config.kernel_config.linear_backend_per_quant.nvfp4_w4a4": "flashinfer_b12x",
     }
-    old = Host(nvcc="12.9", ninja=True)
+    old = Host(nvcc="12.9", ninja=True, cxx=True)
     assert judged("0.30.0", "nvfp4@w4a4:dense", 120, host=old, assumed=named).verdict == "broken"
     assert judged("0.31.0", "nvfp4@w4a4:dense", 120, host=old, assumed=named).verdict == "native"
 

@@ -258,3 +258,24 @@ def test_the_variable_of_the_environment_counts() -> None:
     assert [gpu.sm for gpu in found.gpus] == [86]
     with pytest.raises(UsageError, match="hides all"):
         read_host({"CUDA_VISIBLE_DEVICES": ""}, (host("mixed.csv"), fails("not asked")))
+
+
+@pytest.mark.parametrize(
+    ("programs", "cxx", "found"),
+    [
+        (("gcc", "c++"), None, True),
+        (("gcc", "clang++"), "clang++ -stdlib=libstdc++", True),
+        (("gcc", "c++"), "clang++", False),
+        (("gcc",), None, False),
+        (("c++", "g++"), None, False),
+        ((), None, False),
+    ],
+)
+def test_a_cxx_compiler_is_gcc_for_nvcc_and_what_links(
+    programs: tuple[str, ...], cxx: str | None, found: bool, tmp_path: Path
+) -> None:
+    for program in programs:
+        (tmp_path / program).write_text("#!/bin/sh\n", encoding="utf-8")
+        (tmp_path / program).chmod(0o755)
+    variables = {"PATH": str(tmp_path), **({"CXX": cxx} if cxx is not None else {})}
+    assert read_host(variables, (host("gb10.csv"),)).cxx is found

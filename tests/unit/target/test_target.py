@@ -169,6 +169,12 @@ def test_auto_stands_alone() -> None:
     assert refusal("auto,sm120").hint == "--gpu auto"
 
 
+@pytest.mark.parametrize("cxx", [True, False, None])
+def test_whether_there_is_a_cxx_compiler_is_looked_at_on_this_machine_alone(cxx: bool | None) -> None:
+    assert build("auto", detect=recorded("rtx5090.csv", machine="x86_64", glibc="2.39", cxx=cxx)).cxx is cxx
+    assert build("rtx5090", detect=recorded("rtx5090.csv", machine="x86_64", glibc="2.39", cxx=cxx)).cxx is None
+
+
 def test_the_json_form() -> None:
     mapping = build("gb10", driver="580.95.05", cuda="13.0").to_mapping()
     assert json.loads(json.dumps(mapping)) == {
@@ -179,6 +185,7 @@ def test_the_json_form() -> None:
         "driver": "580.95.05",
         "cuda": "13.0",
         "nvcc": None,
+        "cxx": None,
         "defaults": [
             {"option": "--machine", "value": "aarch64", "why": "gb10 boards exist for no other"},
             {"option": "--glibc", "value": "2.35", "why": "that of ubuntu22.04; none was given"},
