@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from qresolve.errors import UsageError
 from qresolve.knowledge.engine import engine_names, load_engine, read_releases
 from qresolve.knowledge.load import read_formats, read_workload
+from qresolve.lanes import build_for, engine_of_build, same_lane
 from qresolve.ledger import Ledger
 from qresolve.measured import images_for, toolchain_fact, versions_of
 from qresolve.model.asking import asks_of
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from qresolve.arch import Architectures
     from qresolve.facts import Value
+    from qresolve.knowledge.indexes import EngineBuild
     from qresolve.knowledge.records import Engine, FormatBook, Scheme, Workload
     from qresolve.model.model import Model
     from qresolve.model.read import Checkpoint
@@ -41,7 +43,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Question:
-    """One request against one target, with the records it needs loaded on demand."""
+    """One request against one target, with the records it needs loaded on demand.
+
+    ``builds`` are builds of releases for another CUDA, to be taken where the target asks for it; only a lock does.
+    """
 
     book: FormatBook
     asks: tuple[Ask, ...]
@@ -61,6 +66,7 @@ class Question:
     packages: dict[str, Mapping[str, str]] = field(default_factory=dict)
     wheels: dict[str, Mapping[str, str]] = field(default_factory=dict)
     excluded: set[str] = field(default_factory=set)
+    builds: tuple[EngineBuild, ...] = ()
     _engines: dict[str, Engine] = field(default_factory=dict)
     _benches: dict[tuple[str, str, bool], Bench | None] = field(default_factory=dict)
 
@@ -68,7 +74,13 @@ class Question:
         """The engine's records for a release."""
         if release not in self._engines:
             self._engines[release] = load_engine(self.engine_name, release)
-        return self._engines[release]
+        loaded = self._engines[release]
+        build = build_for(self.builds, loaded.name, release, self.target.cuda)
+        if build is None or same_lane(build.cuda, loaded.release.cuda):
+            return loaded
+        # Another build than the one that was measured: which images it has is unknown.
+        self.wheels.setdefault(release, {})
+        return engine_of_build(loaded, build)
 
     def releases(self) -> tuple[str, ...]:
         """The releases to try, newest first: the pinned one alone, or all known ones that were not excluded."""
