@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from packaging.version import Version
-
 from qresolve.classes import CLASSES
 from qresolve.closure.failure import ClosureFailure
 from qresolve.closure.lockstep import read_lockstep_rules
@@ -18,7 +16,9 @@ from qresolve.closure.request import Closure, ClosureRequest, NamedIndex
 from qresolve.errors import LowerClass, NoResolution, QResolveError, Refuted, Unproved
 from qresolve.gates import leaves
 from qresolve.judging import Answer, answer, answer_for
+from qresolve.knowledge.indexes import read_indexes
 from qresolve.knowledge.load import digest_of
+from qresolve.lanes import indexes_of, no_build, pair_constraints, releases_of_lane, same_lane
 from qresolve.ledger import ClosureFailed, Ledger
 from qresolve.lock.model import GatedBecause, Lock, LockedFormat, LockedPackage, LockedTarget
 from qresolve.measured import image_projects, row_of_wheel
@@ -88,6 +88,7 @@ def make_lock(question: Question, request: LockRequest, edges: Edges, cuda_relea
     ledger = Ledger()
     failures: list[NoResolution] = []
     skipped: list[str] = []
+    skipped += take_lane(question)
     for _ in range(MOST_CLOSURES):
         if not question.releases():
             raise failures[0]
@@ -132,12 +133,39 @@ def make_lock(question: Question, request: LockRequest, edges: Edges, cuda_relea
             _with_reason(package, found.engine, solved, edges) if package.name in engine.gated else package
             for package in closure.packages
         )
-        records = {**found.records, **lockstep_records(closure.toolkit)}
+        records = {**found.records, **lockstep_records(closure.toolkit), **index_records(closure)}
         found = replace(found, records=dict(sorted(records.items())))
         lock = _lock_of(question, request, found, packages_with_reasons, cuda_releases)
         notes = (*skipped, *closure.notes, *_notes(question, request, found.engine, edges))
         return Locked(lock=lock, answer=found, ledger=ledger, notes=notes)
     raise NoResolution("the core and the closure do not come to a fixpoint")
+
+
+def take_lane(question: Question) -> tuple[str, ...]:
+    """Where a CUDA lane is asked for, leave only releases with a build for it, other builds than the default included.
+
+    Returns what is to be said of the newest release where it has none.
+
+    Raises:
+        NoResolution: no known release has one.
+    """
+    cuda, book = question.target.cuda, read_indexes()
+    if cuda is None:
+        return ()
+    question.builds = book.builds
+    if question.engine_version is not None:
+        return ()
+    newest = question.engine(question.releases()[0])
+    fitting = releases_of_lane(newest.name, newest.releases, cuda, book)
+    if newest.release.version in fitting:
+        said: tuple[str, ...] = ()
+    else:
+        message, hint = no_build(newest, cuda, book)
+        if not fitting:
+            raise NoResolution(message, hint=hint)
+        said = (message,)
+    question.excluded.update(set(question.releases()) - set(fitting))
+    return said
 
 
 def _gated_wheels(closure: Closure, engine: Engine) -> dict[str, str]:
@@ -203,13 +231,9 @@ def check_release(question: Question, engine: Engine, cuda_releases: CudaRelease
             f"{name} needs Python {release.requires_python}, and the target has {target.python}",
             hint=f"--python {wanted}" if wanted else None,
         )
-    if target.cuda is not None and not _same_lane(target.cuda, release.cuda):
-        others = [item.version for item in engine.releases if _same_lane(target.cuda, item.cuda)]
-        found = f"the last known release with one is {others[0]}" if others else "no known release has one"
-        raise NoResolution(
-            f"{name} has no build for CUDA {target.cuda}: its wheels are built with {release.cuda}; {found}",
-            hint=f"--engine {engine.name}=={others[0]}" if others else f"--cuda {release.cuda}",
-        )
+    if target.cuda is not None and not same_lane(target.cuda, release.cuda):
+        message, hint = no_build(engine, target.cuda, read_indexes())
+        raise NoResolution(message, hint=hint)
     if target.driver is None:
         return
     driver = parse_driver(target.driver)
@@ -231,10 +255,6 @@ def check_release(question: Question, engine: Engine, cuda_releases: CudaRelease
             )
 
 
-def _same_lane(asked: str, built: str) -> bool:
-    return Version(asked).release[:2] == Version(built).release[:2]
-
-
 def closure_request(question: Question, request: LockRequest, engine: Engine, solved: Resolution) -> ClosureRequest:
     """What uv is asked: the engine at its release with the packages that the ways add."""
     added = _added(solved)
@@ -242,31 +262,17 @@ def closure_request(question: Question, request: LockRequest, engine: Engine, so
     requirements = [f"{engine.distribution}=={engine.release.version}"]
     for provision in provisions:
         requirements += provision.requirements
-    target = question.target
+    target, book = question.target, read_indexes()
     return ClosureRequest(
         requirements=tuple(requirements),
-        constraints=(*engine.release.constraints, *request.wheels),
+        constraints=(*engine.release.constraints, *pair_constraints(engine, requirements, book), *request.wheels),
         python=target.python,
         machine=target.machine,
         glibc=target.glibc,
         cutoff=request.cutoff,
-        indexes=indexes_of(request.indexes, engine.index),
+        indexes=indexes_of(request.indexes, engine.index, engine=engine, cuda=target.cuda, book=book),
         offline=request.offline,
     )
-
-
-def indexes_of(named: tuple[NamedIndex, ...], known: PackageIndex | None) -> tuple[NamedIndex, ...]:
-    """The user's indexes, and the engine's own for those of its packages that he binds to none."""
-    if known is None:
-        return named
-    bound = {package for index in named for package in index.packages}
-    packages = tuple(package for package in known.packages if package not in bound)
-    if not packages:
-        return named
-    own = NamedIndex(
-        name=known.name, url=known.url, packages=packages, upload_times=known.upload_times, flat=known.flat
-    )
-    return tuple(sorted((*named, own), key=lambda index: index.name))
 
 
 def _close(asked: ClosureRequest, engine: Engine, edges: Edges) -> Closure:
@@ -304,6 +310,13 @@ def lockstep_records(toolkit: str | None) -> dict[str, str]:
     if pins is not None:
         records[f"toolkit:{toolkit}"] = digest_of(dict(pins))
     return records
+
+
+def index_records(closure: Closure) -> dict[str, str]:
+    """Digests of the known indexes that packages came from."""
+    book = read_indexes()
+    names = sorted({package.index for package in closure.packages})
+    return {f"index:{name}": digest_of(repr(known)) for name in names if (known := book.find(name)) is not None}
 
 
 def _notes(question: Question, request: LockRequest, engine: Engine, edges: Edges) -> tuple[str, ...]:

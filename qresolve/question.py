@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from qresolve.errors import UsageError
 from qresolve.knowledge.engine import engine_names, load_engine, read_releases
 from qresolve.knowledge.load import read_formats, read_workload
+from qresolve.lanes import build_for, engine_of_build, same_lane
 from qresolve.ledger import Ledger
 from qresolve.measured import build_cuda, images_for, toolchain_fact, versions_of
 from qresolve.model.asking import asks_of
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from qresolve.arch import Architectures
     from qresolve.facts import Value
+    from qresolve.knowledge.indexes import EngineBuild
     from qresolve.knowledge.records import Engine, FormatBook, Release, Scheme, Unlockable, Workload
     from qresolve.model.model import Model
     from qresolve.model.read import Checkpoint
@@ -42,7 +44,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Question:
-    """One request against one target, with the records it needs loaded on demand."""
+    """One request against one target, with the records it needs loaded on demand.
+
+    ``builds`` are builds of releases for another CUDA, to be taken where the target asks for it; only a lock does.
+    """
 
     book: FormatBook
     asks: tuple[Ask, ...]
@@ -64,6 +69,7 @@ class Question:
     opened: dict[str, WheelRow] = field(default_factory=dict)
     excluded: set[str] = field(default_factory=set)
     supplied: frozenset[str] = frozenset()
+    builds: tuple[EngineBuild, ...] = ()
     _engines: dict[str, Engine] = field(default_factory=dict)
     _benches: dict[tuple[str, str, bool], Bench | None] = field(default_factory=dict)
 
@@ -71,14 +77,21 @@ class Question:
         """The engine's records for a release."""
         if release not in self._engines:
             self._engines[release] = load_engine(self.engine_name, release)
-        return self._engines[release]
+        loaded = self._engines[release]
+        build = build_for(self.builds, loaded.name, release, self.target.cuda)
+        if build is None or same_lane(build.cuda, loaded.release.cuda):
+            return loaded
+        # Another build than the one that was measured: which images it has is unknown.
+        self.wheels.setdefault(release, {})
+        return engine_of_build(loaded, build)
 
     def open_wheel(self, release: str, row: WheelRow) -> None:
         """Take in a wheel that the wheel index does not know. Of the engine's own its CUDA is the build's."""
         self.opened[row.sha256] = row
         engine = self.engine(release)
-        if row.name == engine.distribution and (cuda := build_cuda(row)) is not None:
-            self._engines[release] = replace(engine, release=replace(engine.release, cuda=cuda))
+        cuda = build_cuda(row) if row.name == engine.distribution else None
+        if cuda is not None and not same_lane(cuda, engine.release.cuda):
+            self._engines[release] = replace(engine, release=replace(engine.release, cuda=cuda, toolkit=None))
 
     def releases(self) -> tuple[str, ...]:
         """The releases to try, newest first: the pinned one alone, or all known ones that were not excluded.

@@ -17,6 +17,7 @@ from qresolve.classes import CLASSES
 from qresolve.data import data_folder
 from qresolve.errors import DataInvalid, UsageError
 from qresolve.facts import FACT_TYPES, FactKind, Scope, Value, Vocabulary
+from qresolve.knowledge.indexes import read_indexes
 from qresolve.knowledge.records import ROLES, Format, FormatBook, PackageIndex, Release, Scheme, Source, Workload
 from qresolve.strict import Table, read_toml
 
@@ -263,15 +264,19 @@ def read_applying_files(folder: Path, release: str, *, name: str) -> Iterable[Ta
 
 
 def read_package_index(table: Table | None, *, checked: date) -> PackageIndex | None:
-    """The ``[index]`` table of an engine, if it has one."""
+    """The ``[index]`` table of an engine, if it has one: the name of a known index, and what is elsewhere."""
     if table is None:
         return None
+    name = table.text("name")
+    known = read_indexes().find(name)
+    if known is None or known.need != "engine":
+        raise table.fail("name", f"no index of constraints/indexes.toml that is needed by an engine: {name!r}")
     found = PackageIndex(
-        name=table.text("name"),
-        url=table.text("url"),
-        packages=table.texts("packages"),
-        flat=table.flag("flat", default=False),
-        upload_times=table.flag("upload-times", default=True),
+        name=name,
+        url=known.address(),
+        packages=known.packages,
+        flat=known.flat,
+        upload_times=known.upload_times,
         note=table.text("note"),
         source=read_source(table, checked=checked),
     )

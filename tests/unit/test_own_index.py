@@ -14,7 +14,8 @@ from qresolve.closure.request import Closure, ClosureRequest, NamedIndex
 from qresolve.closure.uv import project_text
 from qresolve.errors import NoResolution
 from qresolve.knowledge.records import PackageIndex
-from qresolve.locking import Edges, _close, index_hint, indexes_of, where_the_wheels_are
+from qresolve.lanes import indexes_of
+from qresolve.locking import Edges, _close, index_hint, where_the_wheels_are
 from tests.unit.core.small_engine import SOURCE, engine, ladder, route
 
 if TYPE_CHECKING:
