@@ -32,11 +32,13 @@ EDGE = (
     "qresolve.closure",
     "qresolve.data",
     "qresolve.engine_run",
+    "qresolve.http",
     "qresolve.install",
     "qresolve.lock.file",
     "qresolve.locking_edges",
     "qresolve.target.detect",
     "qresolve.verify",
+    "qresolve.wheelhouse",
     "qresolve.wheels",
 )
 IMPURE = {

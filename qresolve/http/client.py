@@ -1,0 +1,313 @@
+"""The one HTTP client of a command.
+
+Connections are used again; what is retriable is tried again, with waits that grow; a body that broke off goes on
+where it stopped; redirects never lead from https to http and never carry a login to another host. Messages show
+addresses without login and query.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+from urllib.parse import urljoin, urlsplit
+
+from qresolve.closure.indexes import redact_url
+from qresolve.http.body import ResumedBody, lowered
+from qresolve.http.credentials import without_login
+from qresolve.http.failures import HttpFailed, OfflineRefused, RedirectRefused, is_retriable, reason_words
+from qresolve.http.retries import RETRIABLE_STATUS, Budget, Clock, RetryRules, parse_retry_after
+from qresolve.http.settings import HttpSettings, open_trust, read_http_settings
+from qresolve.wheels.ranges import RangeResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from types import TracebackType
+
+    import httpx
+
+    from qresolve.closure.indexes import UserIndexes
+
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_MOST_REDIRECTS = 10
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A whole answer: status, headers by lower-case name, the decoded body, and where it came from in the end."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes = field(repr=False)
+    url: str = field(repr=False)
+
+
+class HttpClient:
+    """Sends GETs; safe to use from several threads. Close it, or use it in ``with``.
+
+    ``requests`` and ``received`` count what was sent and the bytes of bodies that came. It is a
+    :class:`~qresolve.wheels.ranges.Transport`: ``HttpRanges(client, url)`` reads parts of a file.
+    """
+
+    def __init__(
+        self,
+        settings: HttpSettings | None = None,
+        *,
+        clock: Clock | None = None,
+        rules: RetryRules | None = None,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self.settings = settings or HttpSettings()
+        self.clock = clock or Clock()
+        self.requests = 0
+        self.received = 0
+        self._rules = rules or RetryRules(attempts=self.settings.attempts)
+        self._transport = transport
+        self._client: httpx.Client | None = None
+        self._guard = threading.Lock()
+        self._stopped = threading.Event()
+        self._running: list[httpx.Response] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        with self._guard:
+            if self._client is not None:
+                self._client.close()
+                self._client = None
+
+    def stop(self) -> None:
+        """End what runs in other threads: a body at once, a wait at once, a request before its answer at its limit."""
+        import contextlib  # noqa: PLC0415
+        import socket  # noqa: PLC0415
+
+        self._stopped.set()
+        with self._guard:
+            running = list(self._running)
+        for answer in running:
+            stream = answer.extensions.get("network_stream")
+            link = None if stream is None else stream.get_extra_info("socket")
+            if link is not None:
+                with contextlib.suppress(OSError):
+                    link.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits for the next piece
+
+    def read(self, url: str, headers: Mapping[str, str] | None = None, *, most: int) -> Answer:
+        """The whole answer to a GET, whatever its status; a body that breaks off is asked for again.
+
+        Raises:
+            HttpFailed: no answer, or a body of more than ``most`` bytes (decoded).
+        """
+        import httpx  # noqa: PLC0415 - commands without the network never need it
+
+        budget = Budget(self._rules)
+        while True:
+            answer = self._open(url, headers or {}, budget)
+            try:
+                body = bytearray()
+                for chunk in answer.iter_bytes():
+                    body += chunk
+                    if len(body) > most:
+                        raise HttpFailed(f"{redact_url(url)}: the answer has more than {most} bytes")
+            except (httpx.TransportError, httpx.DecodingError) as error:
+                self._pause(url, budget, reason=error)
+                continue
+            finally:
+                self._close(answer)
+            return Answer(
+                status=answer.status_code, headers=lowered(answer.headers), body=bytes(body), url=str(answer.url)
+            )
+
+    @contextmanager
+    def get(self, url: str, headers: Mapping[str, str]) -> Iterator[RangeResponse]:
+        """Send a GET; the body comes undecoded in pieces while the context is open, resumed where it breaks off.
+
+        Raises:
+            HttpFailed: no answer; from the pieces: the rest of the body cannot be had.
+        """
+        budget = Budget(self._rules)
+        body = ResumedBody(
+            url,
+            {"Accept-Encoding": "identity", **headers},
+            send=lambda asked: self._open(url, asked, budget),
+            close=self._close,
+            pause=lambda reason, moved: self._pause(url, budget, reason=reason, moved=moved),
+        )
+        try:
+            yield RangeResponse(status=body.answer.status_code, headers=body.headers, chunks=body.pieces())
+        finally:
+            body.close()
+
+    def each(self, work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        """``work`` for every item, at most ``settings.parallel`` at once; results in the order of the items.
+
+        The first failure is raised once those that run have ended; no further one is started.
+        """
+        from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait  # noqa: PLC0415
+
+        with ThreadPoolExecutor(max_workers=self.settings.parallel, thread_name_prefix="http") as pool:
+            futures = [pool.submit(work, item) for item in items]
+            try:
+                done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+            except BaseException:
+                self.stop()
+                raise
+            finally:
+                for future in futures:
+                    future.cancel()
+        for future in futures:
+            if future in done and (error := future.exception()) is not None:
+                raise error
+        return [future.result() for future in futures]
+
+    def _open(self, url: str, headers: Mapping[str, str], budget: Budget) -> httpx.Response:
+        """The answer to a GET, its body not yet read, after redirects and retries."""
+        import httpx  # noqa: PLC0415
+
+        try:
+            scheme = urlsplit(url).scheme.lower()
+        except ValueError as error:
+            raise HttpFailed("an address that cannot be read") from error
+        if scheme not in ("http", "https"):
+            raise HttpFailed(f"{redact_url(url)}: not an http address")
+        if self.settings.offline:
+            raise OfflineRefused(f"{redact_url(url)} is not in the cache, and the network is off")
+        while True:
+            try:
+                answer = self._follow(url, headers)
+            except httpx.InvalidURL as error:
+                raise HttpFailed(f"{redact_url(url)}: not a usable address") from error
+            except httpx.TransportError as error:
+                self._pause(url, budget, reason=error)
+                continue
+            if answer.status_code not in RETRIABLE_STATUS or budget.is_spent:
+                return answer
+            asked = parse_retry_after(answer.headers.get("retry-after"), now=self.clock.now())
+            self._close(answer)
+            self._wait(budget, asked)
+
+    def _pause(self, url: str, budget: Budget, *, reason: Exception, moved: bool = False) -> None:
+        """Wait before the next attempt; ``moved``: this failure counts as the first in a row.
+
+        Raises:
+            HttpFailed: the attempts are spent, or another one would end the same.
+        """
+        if moved:
+            budget.failures = 0
+        if self._stopped.is_set() or not is_retriable(reason):
+            raise HttpFailed(f"{redact_url(url)}: {reason_words(reason)}") from reason
+        if budget.is_spent:
+            tries = f" (tried {budget.failures + 1} times)" if budget.failures else ""
+            raise HttpFailed(f"{redact_url(url)}: {reason_words(reason)}{tries}") from reason
+        self._wait(budget, None)
+
+    def _wait(self, budget: Budget, asked: float | None) -> None:
+        budget.failures += 1
+        sleep = self.clock.sleep or self._stopped.wait
+        sleep(self._rules.wait(budget.failures, draw=self.clock.draw(), asked=asked))
+
+    def _follow(self, url: str, headers: Mapping[str, str]) -> httpx.Response:
+        credentials = self.settings.credentials.with_url(url)
+        client, current = self._opened(), without_login(url)
+        for _ in range(_MOST_REDIRECTS + 1):
+            if self._stopped.is_set():
+                raise HttpFailed(f"{redact_url(url)}: stopped")
+            request = client.build_request("GET", current, headers=dict(headers))
+            login = credentials.select(current)
+            if login is not None:
+                request.headers["Authorization"] = _basic(login.user, login.password)
+            with self._guard:
+                self.requests += 1
+            answer = client.send(request, stream=True, follow_redirects=False, auth=None)
+            with self._guard:
+                self._running.append(answer)
+            location = answer.headers.get("location")
+            if answer.status_code not in _REDIRECTS or location is None:
+                return answer
+            self._close(answer)
+            # The login in the new address, if any, would be the server's word, not the user's.
+            current = without_login(_checked_redirect(current, location))
+        raise RedirectRefused(f"{redact_url(url)}: more than {_MOST_REDIRECTS} redirects")
+
+    def _opened(self) -> httpx.Client:
+        import httpx  # noqa: PLC0415
+
+        with self._guard:
+            if self._client is None:
+                settings = self.settings
+                more: dict[str, Any] = {} if self._transport is None else {"transport": self._transport}
+                if self._transport is None:
+                    more = {"verify": open_trust(settings), "proxy": settings.proxy}
+                self._client = httpx.Client(
+                    timeout=httpx.Timeout(settings.idle, connect=settings.connect, pool=None),
+                    # One thread may hold two bodies open, a second one while it reads the first.
+                    limits=httpx.Limits(
+                        max_connections=4 * settings.parallel, max_keepalive_connections=settings.parallel
+                    ),
+                    headers={"User-Agent": _user_agent()},
+                    **more,
+                )
+            return self._client
+
+    def _close(self, answer: httpx.Response) -> None:
+        """Give the connection back, or close it where the body was not read to its end."""
+        with self._guard:
+            if answer in self._running:
+                self._running.remove(answer)
+                self.received += answer.num_bytes_downloaded
+        answer.close()
+
+
+def _checked_redirect(current: str, location: str) -> str:
+    """The address that ``location`` means.
+
+    Raises:
+        RedirectRefused: from https to anything else, or to what is no http address.
+    """
+    target = urljoin(current, location)
+    scheme = urlsplit(target).scheme.lower()
+    if scheme not in ("http", "https"):
+        raise RedirectRefused(f"{redact_url(current)} redirects to an address that is not http")
+    if urlsplit(current).scheme.lower() == "https" and scheme != "https":
+        raise RedirectRefused(f"{redact_url(current)} redirects from https to plain http: {redact_url(target)}")
+    return target
+
+
+def _basic(user: str, password: str) -> str:
+    import base64  # noqa: PLC0415
+
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode("ascii")
+
+
+def _user_agent() -> str:
+    from qresolve import __version__  # noqa: PLC0415
+
+    return f"qresolve/{__version__}"
+
+
+def open_http_client(
+    indexes: UserIndexes | None = None, *, offline: bool = False, more: Iterable[str] = ()
+) -> HttpClient:
+    """The client of this user: certificates, proxy, time limits and logins as uv and pip are set up.
+
+    ``more`` are further index addresses that can hold a login.
+
+    Raises:
+        UsageError: the set-up names a certificate that is not there, or a number that is none.
+    """
+    from qresolve.closure.indexes import read_user_indexes  # noqa: PLC0415
+
+    known = read_user_indexes(os.environ, Path.home()) if indexes is None else indexes
+    return HttpClient(read_http_settings(os.environ, Path.home(), known, offline=offline, more=more))
