@@ -14,6 +14,7 @@ import difflib
 import hashlib
 import re
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -40,7 +41,7 @@ _EXTRA = re.compile(r"extra == [\"']([^\"']+)[\"']")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WheelRequest:
-    """One ``[[wheel]]`` of sources.toml; ``tags``, ``libraries`` and ``tools`` None where absent."""
+    """One ``[[wheel]]`` of sources.toml; what is None was not asked for."""
 
     project: str
     versions: tuple[str, ...]
@@ -48,6 +49,7 @@ class WheelRequest:
     tags: tuple[str, ...] | None
     libraries: tuple[str, ...] | None
     tools: tuple[str, ...] | None
+    cubins: tuple[str, ...] | None
     most_compressed: int
     why: str
 
@@ -85,6 +87,7 @@ def parse_sources(table: Table) -> Sources:
                 tags=entry.texts("tags") if "tags" in entry else None,
                 libraries=entry.texts("libraries") if "libraries" in entry else None,
                 tools=entry.texts("tools") if "tools" in entry else None,
+                cubins=entry.texts("cubins") if "cubins" in entry else None,
                 most_compressed=entry.whole("most_compressed", 0),
                 why=entry.text("why"),
             )
@@ -154,19 +157,23 @@ def read_rows(index: PackageIndex, sources: Sources, project: str) -> tuple[Whee
 
 def _read_row(index: PackageIndex, sources: Sources, request: WheelRequest, version: str, file: IndexFile) -> WheelRow:
     print(f"reading {file.filename}", file=sys.stderr)
-    wheel = index.open_wheel(file)
-    return WheelRow(
-        filename=file.filename,
-        name=request.project,
-        version=version,
-        size=wheel.size,
-        sha256=file.sha256,
-        index=sources.index,
-        declared=read_declared(wheel, toolkit=sources.toolkit, upload_time=file.upload_time),
-        measured=read_measured(
-            wheel, libraries=request.libraries, tools=request.tools, most_compressed=request.most_compressed
-        ),
-    )
+    with index.whole_wheel(file) if request.cubins is not None else nullcontext(index.open_wheel(file)) as wheel:
+        return WheelRow(
+            filename=file.filename,
+            name=request.project,
+            version=version,
+            size=wheel.size,
+            sha256=file.sha256,
+            index=sources.index,
+            declared=read_declared(wheel, toolkit=sources.toolkit, upload_time=file.upload_time),
+            measured=read_measured(
+                wheel,
+                libraries=request.libraries,
+                tools=request.tools,
+                cubins=request.cubins,
+                most_compressed=request.most_compressed,
+            ),
+        )
 
 
 def read_toolkit_releases(index: PackageIndex, sources: Sources) -> tuple[ToolkitRelease, ...]:

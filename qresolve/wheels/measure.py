@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING
 from qresolve.arch import parse_image_arch
 from qresolve.errors import Unproved
 from qresolve.inspect.families import read_families
-from qresolve.machine_code.scan import scan_binary
+from qresolve.machine_code.scan import BinaryScan, scan_binary
 from qresolve.wheels.index_rows import Declared, Measured, MeasuredLibrary, MeasuredTool, UnitGroup
 from qresolve.wheels.record import parse_record, record_digest
 from qresolve.wheels.remote import WheelInvalid
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from qresolve.arch import ImageArch
     from qresolve.inspect.families import Families
-    from qresolve.machine_code.scan import BinaryScan, UnitScan
+    from qresolve.machine_code.scan import UnitScan
     from qresolve.wheels.remote import WheelSource
 
     _Held = tuple[tuple[ImageArch, ...], tuple[tuple[ImageArch, tuple[str, ...]], ...] | None, tuple[str, ...]]
@@ -55,9 +57,12 @@ def read_measured(
     *,
     libraries: tuple[str, ...] | None,
     tools: tuple[str, ...] | None = None,
+    cubins: tuple[str, ...] | None = None,
     most_compressed: int = 0,
 ) -> Measured:
     """RECORD's digest and, where patterns are given, the libraries and compilers that match them, by path.
+
+    ``cubins`` are loose cubins; those of one folder count as one library of units without names.
 
     A member of more than ``most_compressed`` bytes in the wheel is left out, that is: unknown.
 
@@ -77,13 +82,29 @@ def read_measured(
             if any(fnmatchcase(name, one) for one in patterns) and wheel.compressed_size(name) <= most_compressed
         )
 
+    found: tuple[MeasuredLibrary, ...] | None = None
+    if libraries is not None or cubins is not None:
+        found = (
+            *(_read_library(wheel, path, digests.get(path)) for path in paths(libraries or ())),
+            *_read_cubins(wheel, tuple(name for name in names if any(fnmatchcase(name, one) for one in cubins or ()))),
+        )
     return Measured(
         record=record_digest(record),
-        libraries=None
-        if libraries is None
-        else tuple(_read_library(wheel, path, digests.get(path)) for path in paths(libraries)),
+        libraries=found,
         tools=None if tools is None else tuple(parse_tool(wheel.read_member(path), path=path) for path in paths(tools)),
     )
+
+
+def _read_cubins(wheel: WheelSource, paths: tuple[str, ...]) -> Iterator[MeasuredLibrary]:
+    """Loose cubins, those of one folder together. A cubin's own header has no suffix; its compiler's note has."""
+    folders: dict[str, list[UnitScan]] = defaultdict(list)
+    for path in sorted(paths):
+        scan = scan_binary(wheel.read_member(path), path=path, wanted=lambda images: images)
+        folders[path.rpartition("/")[0]] += scan.units
+    for folder, units in sorted(folders.items()):
+        yield group_units(
+            BinaryScan(path=f"{folder}/*.cubin", kind="cubin", size=0, units=tuple(units)), read_families()
+        )
 
 
 def _read_library(wheel: WheelSource, path: str, recorded: str | None) -> MeasuredLibrary:

@@ -8,20 +8,25 @@ only place that touches it, and the generator, not the resolver, is what needs i
 
 from __future__ import annotations
 
+import hashlib
+import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from qresolve.errors import Unproved
 from qresolve.wheels.ranges import HttpRanges, RangeResponse, RangesInvalid, shown_url
-from qresolve.wheels.remote import ZipWheel
+from qresolve.wheels.remote import ZipWheel, open_local_wheel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from qresolve.wheels.remote import WheelSource
 
 _CHUNK = 1024 * 1024
+_OK = 200
 
 
 class IndexUnreachable(Unproved):
@@ -47,6 +52,9 @@ class PackageIndex(Protocol):
 
     def open_wheel(self, file: IndexFile) -> WheelSource:
         """The wheel behind ``file``."""
+
+    def whole_wheel(self, file: IndexFile) -> AbstractContextManager[WheelSource]:
+        """The wheel behind ``file``, fetched whole and checked, for as long as the context is open."""
 
 
 class PipIndex:
@@ -105,6 +113,27 @@ class PipIndex:
             WheelInvalid: no readable zip.
         """
         return ZipWheel(HttpRanges(self, file.url))
+
+    @contextmanager
+    def whole_wheel(self, file: IndexFile) -> Iterator[ZipWheel]:
+        """The wheel behind ``file``, fetched whole into a temporary file and held against the index's sha256.
+
+        Raises:
+            IndexUnreachable: it is not what the index says, or does not come.
+            WheelInvalid: no readable zip.
+        """
+        digest = hashlib.sha256()
+        with tempfile.NamedTemporaryFile(suffix=".whl") as whole:
+            with self.get(file.url, {"Accept-Encoding": "identity"}) as answer:
+                if answer.status != _OK:
+                    raise IndexUnreachable(f"{file.filename}: HTTP {answer.status}")
+                for chunk in answer.chunks:
+                    digest.update(chunk)
+                    whole.write(chunk)
+            whole.flush()
+            if digest.hexdigest() != file.sha256:
+                raise IndexUnreachable(f"{file.filename}: its sha256 is not the one that the index says")
+            yield open_local_wheel(Path(whole.name))
 
     @contextmanager
     def get(self, url: str, headers: Mapping[str, str]) -> Iterator[RangeResponse]:

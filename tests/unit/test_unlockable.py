@@ -71,7 +71,13 @@ def closed(request: ClosureRequest) -> Closure:
     return Closure(packages=tuple(packages))
 
 
-EDGES = Edges(close=closed, record=lambda package: None, newer=lambda project, known: None, say=lambda line: None)
+EDGES = Edges(
+    close=closed,
+    record=lambda package: None,
+    measure=lambda package: None,
+    newer=lambda project, known: None,
+    say=lambda line: None,
+)
 
 
 def test_the_releases_that_pin_a_package_without_wheels_are_recorded() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,9 @@ class _Folder:
 
     def open_wheel(self, file: IndexFile) -> ZipWheel:
         return open_local_wheel(Path(file.url))
+
+    def whole_wheel(self, file: IndexFile) -> AbstractContextManager[ZipWheel]:
+        return nullcontext(self.open_wheel(file))
 
 
 def _wheel(folder: Path, filename: str, *, requires: tuple[str, ...] = (), library: str | None = None) -> None:
