@@ -17,14 +17,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from qresolve.arch import ImageArch
-from qresolve.machine_code.elf import ElfInvalid
+from qresolve.machine_code.elf import CUBIN_MACHINE, ElfInvalid
 
 if TYPE_CHECKING:
     from qresolve.arch import Suffix
     from qresolve.machine_code.fatbin import Buffer
-
-MACHINE = 190
-"""``e_machine`` of a cubin (EM_CUDA)."""
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -90,7 +87,7 @@ def _parse_tables(view: memoryview) -> tuple[int, list[tuple[int, ...]], tuple[i
     if len(view) < _HEADER.size or bytes(view[:6]) != b"\x7fELF\x02\x01":
         raise ElfInvalid("not a 64-bit little-endian ELF file", offset=0)
     header = _HEADER.unpack_from(view, 0)
-    if header[2] != MACHINE:
+    if header[2] != CUBIN_MACHINE:
         raise ElfInvalid(f"machine {header[2]} is not CUDA", offset=18)
     table, flags, entry_size, count, names_index = header[6], header[7], header[11], header[12], header[13]
     if view[7] not in (_OLD_ABI, _NEW_ABI):

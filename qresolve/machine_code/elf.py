@@ -39,6 +39,10 @@ _FLAG_ALLOC, _FLAG_EXECUTABLE = 0x2, 0x4
 _SYMBOL_FILE = 4
 _TAG_NEEDED = 1
 
+CUBIN_MACHINE = 190
+"""``e_machine`` of a cubin (EM_CUDA)."""
+
+_CUBIN_MAGIC = b"\x7fELF\x02\x01\x01"
 _LOADED_SECTION = b".nv_fatbin"
 _LINKER_SECTION = b"__nv_relfatbin"
 _CONTAINER_SYMBOL = "fatbinData"
@@ -74,12 +78,22 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LooseCubin:
+    """A cubin in a data section: where it starts in the file, and its length in bytes."""
+
+    section: str
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryMeasurement:
     """What was read from one shared library.
 
     ``needed`` keeps the file's order. ``glibc`` is the newest ``GLIBC_x.y`` asked for, as text, None where
     no versioned symbol of glibc is used. ``units`` keep the containers' order in the file. ``linker_input`` is how
-    many containers are there for the device linker alone: they never load, so nothing of them counts.
+    many containers are there for the device linker alone: they never load, so nothing of them counts. ``loose`` are
+    cubins among other data, in no container: what loads them is the library's own code.
     """
 
     path: str
@@ -87,6 +101,7 @@ class LibraryMeasurement:
     glibc: str | None
     units: tuple[Unit, ...]
     linker_input: int
+    loose: tuple[LooseCubin, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +147,7 @@ def parse_library(data: Buffer, *, path: str) -> LibraryMeasurement:
         glibc=_parse_glibc(view, sections),
         units=units,
         linker_input=linker_input,
+        loose=tuple(_search_cubins(data, sections, placed)),
     )
 
 
@@ -190,17 +206,53 @@ def _parse_containers(data: Buffer, sections: tuple[_Section, ...]) -> Iterator[
     for section in sections:
         if section.name == _LOADED_SECTION:
             found = parse_section(data, section.offset, section.offset + section.size)
-        elif (
-            section.kind == _TYPE_PROGBITS
-            and section.flags & _FLAG_ALLOC
-            and not section.flags & _FLAG_EXECUTABLE
-            and section.name != _LINKER_SECTION
-        ):
+        elif _holds_data(section):
             found = search_containers(data, section.offset, section.offset + section.size)
         else:
             continue
         for container in found:
             yield section, container
+
+
+def _holds_data(section: _Section) -> bool:
+    """Whether it is loaded with the library and is no code, and no input for the device linker."""
+    return (
+        section.kind == _TYPE_PROGBITS
+        and bool(section.flags & _FLAG_ALLOC)
+        and not section.flags & _FLAG_EXECUTABLE
+        and section.name != _LINKER_SECTION
+    )
+
+
+def _search_cubins(
+    data: Buffer, sections: tuple[_Section, ...], placed: tuple[tuple[_Section, Container], ...]
+) -> Iterator[LooseCubin]:
+    """Cubins in data sections and in no container. A cubin ends with its section table, as ptxas writes it."""
+    view = memoryview(data)
+    searched = bytes(view) if isinstance(data, memoryview) else data
+    spans = sorted((container.offset, container.end) for _, container in placed)
+    for section in sections:
+        if section.name == _LOADED_SECTION or not _holds_data(section):
+            continue
+        end = section.offset + section.size
+        position = searched.find(_CUBIN_MAGIC, section.offset, end)
+        while position >= 0:
+            length = _cubin_length(view, position, end)
+            inside = spans[bisect_left(spans, (position + 1, 0)) - 1 :][:1] if spans else []
+            if length and not (inside and inside[0][0] <= position < inside[0][1]):
+                yield LooseCubin(section=section.name.decode("utf-8", "replace"), offset=position, length=length)
+            position = searched.find(_CUBIN_MAGIC, position + max(length, 1), end)
+
+
+def _cubin_length(view: memoryview, start: int, end: int) -> int:
+    """The length of the cubin at ``start``, 0 where none is or it does not end before ``end``."""
+    if start + _HEADER.size > end:
+        return 0
+    header = _HEADER.unpack_from(view, start)
+    length = header[6] + header[11] * header[12]
+    machine, entry_size = header[2], header[11]
+    fits = machine == CUBIN_MACHINE and entry_size == _SECTION.size and _HEADER.size <= header[6]
+    return int(length) if fits and start + length <= end else 0
 
 
 def parse_unit_name(file_symbol: str) -> str | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from qresolve.errors import Unproved
 from qresolve.machine_code.cubin import Cubin, parse_cubin
-from qresolve.machine_code.elf import ElfInvalid, parse_library
+from qresolve.machine_code.elf import CUBIN_MACHINE, ElfInvalid, parse_library
 from qresolve.machine_code.fatbin import MAGIC, FatbinInvalid, parse_section
 from qresolve.machine_code.payload import decompress
 from qresolve.machine_code.sass import tensor_instructions
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from qresolve.arch import ImageArch
+    from qresolve.machine_code.elf import LooseCubin
     from qresolve.machine_code.fatbin import Buffer, Compression, Container, Entry
 
 _ELF = b"\x7fELF"
-_MACHINE_CUDA = 190
 
 
 class NotABinary(Unproved):
@@ -93,14 +93,14 @@ def scan_binary(
     """
     view = memoryview(data)
     head = bytes(view[:20])
-    if head[:4] == _ELF and int.from_bytes(head[18:20], "little") == _MACHINE_CUDA:
+    if head[:4] == _ELF and int.from_bytes(head[18:20], "little") == CUBIN_MACHINE:
         return _scan_cubin(data, path=path)
     if head[:4] == _ELF:
         library = parse_library(data, path=path)
         units = tuple(
             _scan_container(data, unit.container, name=unit.name, section=unit.section, wanted=wanted)
             for unit in library.units
-        )
+        ) + tuple(_scan_loose(data, loose, wanted=wanted) for loose in library.loose)
         return BinaryScan(
             path=path,
             kind="library",
@@ -123,6 +123,20 @@ def _scan_cubin(data: Buffer, *, path: str) -> BinaryScan:
     image = _scan_code(data, cubin, arch=cubin.arch, compression="raw", stored=size, raw=size)
     unit = UnitScan(name=None, section="", offset=0, images=(image,))
     return BinaryScan(path=path, kind="cubin", size=size, units=(unit,))
+
+
+def _scan_loose(
+    data: Buffer, loose: LooseCubin, *, wanted: Callable[[tuple[ImageArch, ...]], Iterable[ImageArch]]
+) -> UnitScan:
+    code = memoryview(data)[loose.offset : loose.offset + loose.length]
+    cubin = parse_cubin(code)
+    if cubin.arch in wanted((cubin.arch,)):
+        image = _scan_code(code, cubin, arch=cubin.arch, compression="raw", stored=loose.length, raw=loose.length)
+    else:
+        image = ImageScan(
+            arch=cubin.arch, compression="raw", stored_length=loose.length, raw_length=loose.length, why="not read"
+        )
+    return UnitScan(name=None, section=loose.section, offset=loose.offset, images=(image,))
 
 
 def _scan_container(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import struct
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from qresolve.machine_code.cubin import parse_cubin
 from qresolve.machine_code.elf import ElfInvalid
 from qresolve.machine_code.fatbin import FatbinInvalid, parse_container, parse_section
 from qresolve.machine_code.payload import decompress
+from qresolve.machine_code.scan import scan_binary
 
 FATBINS = Path(__file__).resolve().parents[2] / "data" / "fatbins"
 
@@ -118,3 +121,20 @@ def test_broken_compressed_bytes_are_an_error_with_the_offset(name: str) -> None
     assert caught.value.offset == entry.offset
     with pytest.raises(FatbinInvalid, match="cut off"):
         decompress(bytes(data[: entry.payload_offset + 5]), entry)
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a compiler for the host")
+def test_a_cubin_among_other_data_is_a_unit_of_its_own(tmp_path: Path) -> None:
+    arch, data = cubins("family.fatbin")[1]
+    (tmp_path / "one.cubin").write_bytes(data)
+    (tmp_path / "whole.fatbin").write_bytes((FATBINS / "plain.fatbin").read_bytes())
+    source = '.section .rodata\n.ascii "\\177ELF\\2\\1\\1 no cubin"\n.balign 8\n.incbin "one.cubin"\n'
+    source += '.balign 8\n.incbin "whole.fatbin"\n.section .note.GNU-stack,"",@progbits\n'
+    (tmp_path / "held.s").write_text(source)
+    subprocess.run(["gcc", "-shared", "held.s", "-o", "held.so"], cwd=tmp_path, check=True)
+    scan = scan_binary((tmp_path / "held.so").read_bytes(), path="held.so", wanted=lambda images: images)
+    assert sorted(len(unit.images) for unit in scan.units) == [1, 2], "the cubins of the container count once"
+    loose = next(unit for unit in scan.units if len(unit.images) == 1)
+    assert loose.section == ".rodata"
+    assert loose.archs == (arch,)
+    assert loose.images[0].kernels == tuple(kernel.name for kernel in parse_cubin(data).kernels)
