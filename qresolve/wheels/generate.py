@@ -155,6 +155,20 @@ def read_rows(index: PackageIndex, sources: Sources, project: str) -> tuple[Whee
     return tuple(sorted(rows, key=lambda row: (Version(row.version), row.filename)))
 
 
+def reread_row(index: PackageIndex, sources: Sources, row: WheelRow) -> WheelRow:
+    """The row as it would be written now, of exactly the same file.
+
+    Raises:
+        Unproved: the file is no longer there, sources.toml does not ask for it, or it cannot be read.
+    """
+    files = tuple(file for file in index.wheels(row.name) if file.sha256 == row.sha256)
+    for request in sources.wheels:
+        if request.project == row.name and row.version in request.versions:
+            for file in select_files(files, version=row.version, machines=request.machines, tags=request.tags):
+                return _read_row(index, sources, request, row.version, file)
+    raise Unproved(f"{row.filename} is not on the index, or sources.toml does not ask for it")
+
+
 def _read_row(index: PackageIndex, sources: Sources, request: WheelRequest, version: str, file: IndexFile) -> WheelRow:
     print(f"reading {file.filename}", file=sys.stderr)
     with index.whole_wheel(file) if request.cubins is not None else nullcontext(index.open_wheel(file)) as wheel:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
 import pytest
 
 from qresolve.data import data_folder
 from qresolve.strict import read_toml
-from qresolve.wheels.generate import parse_sources, run_generate
+from qresolve.wheels.generate import parse_sources, reread_row, run_generate
 from qresolve.wheels.index import read_wheel_index
 from qresolve.wheels.measure import read_measured
 from qresolve.wheels.pip_index import IndexUnreachable, open_pip_index
@@ -50,3 +51,11 @@ def test_a_library_is_read_from_a_large_wheel_as_recorded(index: PipIndex) -> No
         recorded = [one for one in row.measured.libraries or () if one.path == SMALL_LIBRARY]
         assert list(now.libraries or ()) == recorded
         assert now.record == row.measured.record
+
+
+def test_two_rows_chosen_at_random_are_as_recorded(index: PipIndex) -> None:
+    """Others each time: in some runs every row has been read again."""
+    sources = parse_sources(read_toml(data_folder("wheel_index") / "sources.toml"))
+    rows = [row for project in sources.projects if project != sources.toolkit for row in read_wheel_index(project)]
+    for row in random.SystemRandom().sample(rows, 2):
+        assert reread_row(index, sources, row) == row, row.filename

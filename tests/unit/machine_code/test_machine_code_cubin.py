@@ -131,7 +131,7 @@ def test_a_cubin_among_other_data_is_a_unit_of_its_own(tmp_path: Path) -> None:
     source = '.section .rodata\n.ascii "\\177ELF\\2\\1\\1 no cubin"\n.balign 8\n.incbin "one.cubin"\n'
     source += '.balign 8\n.incbin "whole.fatbin"\n.section .note.GNU-stack,"",@progbits\n'
     (tmp_path / "held.s").write_text(source)
-    subprocess.run(["gcc", "-shared", "held.s", "-o", "held.so"], cwd=tmp_path, check=True)
+    subprocess.run([str(shutil.which("gcc")), "-shared", "held.s", "-o", "held.so"], cwd=tmp_path, check=True)
     scan = scan_binary((tmp_path / "held.so").read_bytes(), path="held.so", wanted=lambda images: images)
     assert sorted(len(unit.images) for unit in scan.units) == [1, 2], "the cubins of the container count once"
     loose = next(unit for unit in scan.units if len(unit.images) == 1)
