@@ -121,7 +121,7 @@ def test_every_scheme_has_a_verdict_on_every_arch_and_none_is_native_below_its_u
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_integer_formats_and_experts_were_not_read_and_say_so(release: str) -> None:
+def test_integer_formats_and_caches_were_not_read_and_say_so(release: str) -> None:
     for key in ("int8@w8a8:dense", "int4@w4a16:dense", "mxfp8@w8a8:dense", "fp8@e5m2:kv"):
         outcome = judged(release, key, 120)
         assert outcome.verdict == "unknown"
@@ -377,3 +377,120 @@ def test_quark_emulates_mxfp4_and_must_be_installed(release: str) -> None:
     assert judged(release, "mxfp4@w4a4:dense", 120, assumed=quark).gate == "quark"
     installed: Mapping[str, Value] = {**quark, "package.amd-quark": "0.11"}
     assert judged(release, "mxfp4@w4a4:dense", 120, assumed=installed).verdict == "emulated"
+
+
+# ================================================================ NVFP4 experts
+
+EXPERTS = "nvfp4@w4a4:moe"
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+@pytest.mark.parametrize("release", RELEASES)
+def test_nvfp4_experts_are_native_only_where_an_image_loads(release: str, machine: str) -> None:
+    if row_for("vllm", release, machine) is None:
+        return
+    # Without FlashInfer: from 0.15.1 on a variable (or a backend that is named) takes it off the ladder.
+    off: Mapping[str, Value] = {"env.VLLM_USE_FLASHINFER_MOE_FP4": "0"}
+    for sm in (103, 110, 121):
+        found = judged(release, EXPERTS, sm, machine=machine, assumed=off)
+        assert (found.verdict, found.gate) == ("broken", "image"), sm
+    datacenter = judged(release, EXPERTS, 100, machine=machine, assumed=off)
+    assert datacenter.verdict == ("unknown" if release == "0.9.2" else "native")
+    geforce = judged(release, EXPERTS, 120, machine=machine, assumed=off)
+    assert geforce.verdict == ("broken" if release in {"0.9.2", "0.11.2"} else "native")
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_nvfp4_experts_are_weight_only_below_blackwell(release: str) -> None:
+    for sm in (80, 89, 90):
+        assert judged(release, EXPERTS, sm, host=TOOLKIT).verdict == "weight-only", sm
+
+
+def test_flashinfers_nvfp4_experts_are_not_known_and_asked_for_before_0_15() -> None:
+    asked: Mapping[str, Value] = {"env.VLLM_USE_FLASHINFER_MOE_FP4": "1"}
+    for release in ("0.11.2", "0.12.0", "0.14.1"):
+        assert judged(release, EXPERTS, 100, host=TOOLKIT).verdict == "native"
+        assert judged(release, EXPERTS, 100, host=TOOLKIT, assumed=asked).verdict == "unknown"
+    for release in ("0.15.1", "0.16.0", "0.18.1", "0.19.0"):
+        assert judged(release, EXPERTS, 120, host=TOOLKIT).verdict == "unknown"
+    # TensorRT-LLM's are tried first on sm100, without a look at whether FlashInfer is usable, up to 0.18.1.
+    for release in ("0.15.1", "0.16.0", "0.18.1"):
+        found = judged(release, EXPERTS, 100)
+        assert (found.verdict, name_of(release, found)) == ("unknown", "FLASHINFER_TRTLLM")
+
+
+@pytest.mark.parametrize("release", ["0.15.1", "0.16.0", "0.18.1", "0.19.0"])
+def test_one_setting_makes_nvfp4_experts_native_on_any_host(release: str) -> None:
+    for sm in (100, 120):
+        way = first_native(release, EXPERTS, sm)
+        assert way is not None
+        if release in {"0.15.1", "0.16.0"}:
+            assert Setting(env="VLLM_USE_FLASHINFER_MOE_FP4", value="0") in way.settings
+        else:
+            assert Setting(path="kernel_config.moe_backend", value="cutlass") in way.settings
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_expert_parallelism_is_no_part_of_vllms_own_nvfp4_experts(release: str) -> None:
+    parallel: Mapping[str, Value] = {"workload.ep": 2, "env.VLLM_USE_FLASHINFER_MOE_FP4": "0"}
+    found = judged(release, EXPERTS, 100, assumed=parallel)
+    if release in {"0.9.2", "0.11.2", "0.12.0", "0.14.1"}:
+        assert (found.verdict, found.gate) == ("broken", "no-expert-parallelism")
+    else:
+        assert found.verdict == "weight-only"
+
+
+def test_marlin_can_be_forced_for_nvfp4_experts_from_0_14_on() -> None:
+    forced: Mapping[str, Value] = {"env.VLLM_TEST_FORCE_FP8_MARLIN": "1"}
+    assert judged("0.12.0", EXPERTS, 100, assumed=forced).verdict == "native"
+    for release in ("0.14.1", "0.15.1", "0.16.0", "0.18.1", "0.19.0"):
+        assert judged(release, EXPERTS, 100, assumed=forced).verdict == "weight-only"
+
+
+# ================================================================ gpt-oss
+
+GPT_OSS = "mxfp4@gpt-oss:moe"
+FETCHES: Mapping[str, Value] = {"host.nvidia-artifactory": True}
+
+
+@pytest.mark.parametrize("release", RELEASES[1:])
+def test_gpt_oss_is_weight_only_everywhere_and_refused_on_turing(release: str) -> None:
+    for sm in (80, 86, 89, 90, 120, 121):
+        for host in (BARE, TOOLKIT):
+            assert judged(release, GPT_OSS, sm, host=host, assumed=FETCHES).verdict == "weight-only", sm
+    assert judged(release, GPT_OSS, 75).verdict == "unsupported"
+    assert judged(release, GPT_OSS, 90, assumed={"workload.dtype": "fp16"}).verdict != "native"
+
+
+def test_gpt_oss_runs_in_tritons_kernels_on_hopper_once_the_wheel_has_them_and_in_marlin_on_geforce() -> None:
+    for release in RELEASES[1:]:
+        expected = "MARLIN" if release == "0.11.2" else "TRITON"
+        assert name_of(release, judged(release, GPT_OSS, 90)) == expected
+        assert name_of(release, judged(release, GPT_OSS, 120, host=TOOLKIT)) == "MARLIN"
+        marlin: Mapping[str, Value] = {"env.VLLM_MXFP4_USE_MARLIN": True}
+        assert name_of(release, judged(release, GPT_OSS, 90, assumed=marlin)) == "MARLIN"
+
+
+def test_gpt_oss_takes_flashinfer_on_datacenter_blackwell_and_on_sm103_from_0_14_on() -> None:
+    for release in RELEASES[1:]:
+        found = judged(release, GPT_OSS, 100, host=TOOLKIT, assumed=FETCHES)
+        assert found.verdict == "weight-only"
+        assert "BF16" in (name_of(release, found) or "")
+        newer = name_of(release, judged(release, GPT_OSS, 103, host=TOOLKIT, assumed=FETCHES)) or ""
+        assert ("BF16" in newer) is (release not in {"0.11.2", "0.12.0"})
+    offline = judged("0.18.1", GPT_OSS, 100, host=TOOLKIT, assumed={"host.nvidia-artifactory": False})
+    assert (offline.verdict, offline.gate) == ("broken", "cubins")
+
+
+@pytest.mark.parametrize("release", RELEASES[1:])
+def test_mxfp8_activations_for_gpt_oss_are_mixed_and_asked_for(release: str) -> None:
+    asked: Mapping[str, Value] = {**FETCHES, "env.VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8": True}
+    assert judged(release, GPT_OSS, 100, host=TOOLKIT, assumed=asked).verdict == "mixed"
+
+
+@pytest.mark.parametrize("release", RELEASES[1:])
+def test_hopper_takes_flashinfer_for_gpt_oss_only_where_it_is_asked_for(release: str) -> None:
+    asked: Mapping[str, Value] = {"env.VLLM_USE_FLASHINFER_MOE_MXFP4_BF16": "1"}
+    found = judged(release, GPT_OSS, 90, host=TOOLKIT, assumed=asked)
+    assert found.verdict == "weight-only"
+    assert "BF16" in (name_of(release, found) or "")
