@@ -494,3 +494,99 @@ def test_hopper_takes_flashinfer_for_gpt_oss_only_where_it_is_asked_for(release:
     found = judged(release, GPT_OSS, 90, host=TOOLKIT, assumed=asked)
     assert found.verdict == "weight-only"
     assert "BF16" in (name_of(release, found) or "")
+
+
+# ================================================================ FP8 experts
+
+CHANNEL_EXPERTS = "fp8@channel-dynamic:moe"
+TENSOR_EXPERTS = "fp8@tensor-static:moe"
+BLOCK_EXPERTS = "fp8-block@block128:moe"
+READ = ("0.9.2", "0.11.2", "0.12.0", "0.15.1", "0.16.0", "0.18.1", "0.19.0")
+
+
+def test_fp8_experts_of_0_14_1_were_not_read() -> None:
+    for key in (CHANNEL_EXPERTS, TENSOR_EXPERTS, BLOCK_EXPERTS):
+        assert "not read" in judged("0.14.1", key, 90).why
+
+
+@pytest.mark.parametrize("release", READ)
+def test_fp8_experts_are_cutlass_for_compressed_tensors_on_hopper_and_triton_for_the_fp8_quantization(
+    release: str,
+) -> None:
+    own = judged(release, CHANNEL_EXPERTS, 90)
+    assert own.verdict == "native"
+    assert "cutlass" in (name_of(release, own) or "").lower()
+    other = judged(release, CHANNEL_EXPERTS, 90, assumed=FP8)
+    assert (other.verdict, (name_of(release, other) or "").lower().startswith(("triton", "fused"))) == ("native", True)
+
+
+@pytest.mark.parametrize("release", READ)
+def test_fp8_experts_are_weight_only_below_ada(release: str) -> None:
+    for sm in (80, 86):
+        for assumed in (NOTHING, FP8):
+            for key in (CHANNEL_EXPERTS, TENSOR_EXPERTS):
+                assert judged(release, key, sm, assumed=assumed).verdict == "weight-only"
+
+
+@pytest.mark.parametrize("release", READ)
+def test_fp8_experts_on_geforce_blackwell_follow_what_the_pinned_triton_compiles(release: str) -> None:
+    found = judged(release, CHANNEL_EXPERTS, 120)
+    if release == "0.9.2":  # Triton 3.3.0
+        assert (found.verdict, found.gate) == ("broken", "triton-fp8")
+    else:
+        assert found.verdict == "native"
+    spark = judged(release, CHANNEL_EXPERTS, 121)
+    assert spark.verdict == ("storage-only" if release in {"0.18.1", "0.19.0"} else "broken")
+
+
+@pytest.mark.parametrize("release", ["0.15.1", "0.16.0", "0.18.1", "0.19.0"])
+def test_grouped_fp8_kernels_of_sm100_do_not_load_on_sm103(release: str) -> None:
+    assert judged(release, CHANNEL_EXPERTS, 100).verdict == "native"
+    assert judged(release, CHANNEL_EXPERTS, 103).gate == "image"
+
+
+def test_0_12_0_takes_triton_on_sm103_whose_triton_has_not_been_seen_to_multiply_there() -> None:
+    found = release_bench("0.12.0", CHANNEL_EXPERTS, 103, host=BARE, machine="x86_64", assumed=NOTHING).outcomes()
+    assert {item.outcome.route for item in found} == {"vllm.moe.fp8.triton"}
+    assert len(found) > 1
+
+
+@pytest.mark.parametrize("release", READ)
+def test_block_fp8_experts_are_tritons_on_hopper_and_not_known_on_datacenter_blackwell(release: str) -> None:
+    hopper = judged(release, BLOCK_EXPERTS, 90, assumed=FP8)
+    assert hopper.verdict == "native"
+    datacenter = judged(release, BLOCK_EXPERTS, 100, assumed=FP8)
+    assert datacenter.verdict == "unknown"
+    assert datacenter.why
+    by_compressed_tensors = judged(release, BLOCK_EXPERTS, 90)
+    assert by_compressed_tensors.verdict == ("unsupported" if release == "0.9.2" else "native")
+
+
+@pytest.mark.parametrize("release", READ)
+def test_marlin_can_be_forced_for_fp8_experts(release: str) -> None:
+    forced: Mapping[str, Value] = {**FP8, "env.VLLM_TEST_FORCE_FP8_MARLIN": "1"}
+    assert judged(release, TENSOR_EXPERTS, 89, assumed=forced).verdict == "weight-only"
+
+
+@pytest.mark.parametrize("release", READ[1:])
+def test_flashinfers_fp8_experts_are_not_known(release: str) -> None:
+    asked: Mapping[str, Value] = {**FP8, "env.VLLM_USE_FLASHINFER_MOE_FP8": "1"}
+    assert judged(release, TENSOR_EXPERTS, 90, host=TOOLKIT, assumed=asked).verdict == "unknown"
+    unasked = judged(release, TENSOR_EXPERTS, 90, host=TOOLKIT, assumed=FP8)
+    assert unasked.verdict == ("native" if release in {"0.11.2", "0.12.0"} else "unknown")
+
+
+@pytest.mark.parametrize("release", ["0.15.1", "0.16.0", "0.18.1", "0.19.0"])
+def test_one_setting_makes_fp8_experts_native_on_any_host(release: str) -> None:
+    for sm in (90, 100, 120):
+        way = first_native(release, TENSOR_EXPERTS, sm)
+        assert way is not None, sm
+        assert way.settings
+
+
+@pytest.mark.parametrize("release", ["0.15.1", "0.16.0", "0.18.1", "0.19.0"])
+def test_a_deepgemm_variable_of_1_forces_it_and_raises_without_the_package(release: str) -> None:
+    forced: Mapping[str, Value] = {**FP8, "env.VLLM_USE_DEEP_GEMM": "1"}
+    assert judged(release, BLOCK_EXPERTS, 90, assumed=forced).verdict == "unsupported"
+    there: Mapping[str, Value] = {**forced, "package.deep-gemm": "2.0.0"}
+    assert judged(release, BLOCK_EXPERTS, 90, assumed=there).verdict == "unknown"
