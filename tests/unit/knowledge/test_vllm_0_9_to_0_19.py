@@ -111,8 +111,8 @@ def test_every_scheme_has_a_verdict_on_every_arch_and_none_is_native_below_its_u
         for sm in ARCHS:
             for quantizer in (NOTHING, FP8, MODELOPT):
                 outcome = judged(release, key, sm, host=host, assumed=quantizer)
-                if outcome.verdict == "unknown":  # FlashInfer's kernels where its CUTLASS was not read
-                    assert sm in {103, 110}
+                if outcome.verdict == "unknown":  # FlashInfer where its kernels were not read
+                    assert sm in {103, 110, 121}
                     assert outcome.why
                 else:
                     assert outcome.verdict in {*CLASSES, "broken", "unsupported"}, (key, sm, outcome)
@@ -121,7 +121,7 @@ def test_every_scheme_has_a_verdict_on_every_arch_and_none_is_native_below_its_u
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_integer_formats_and_caches_were_not_read_and_say_so(release: str) -> None:
+def test_integer_formats_and_e5m2_caches_were_not_read_and_say_so(release: str) -> None:
     for key in ("int8@w8a8:dense", "int4@w4a16:dense", "mxfp8@w8a8:dense", "fp8@e5m2:kv"):
         outcome = judged(release, key, 120)
         assert outcome.verdict == "unknown"
@@ -590,3 +590,36 @@ def test_a_deepgemm_variable_of_1_forces_it_and_raises_without_the_package(relea
     assert judged(release, BLOCK_EXPERTS, 90, assumed=forced).verdict == "unsupported"
     there: Mapping[str, Value] = {**forced, "package.deep-gemm": "2.0.0"}
     assert judged(release, BLOCK_EXPERTS, 90, assumed=there).verdict == "unknown"
+
+
+# ================================================================ FP8 caches
+
+CACHE = "fp8@e4m3:kv"
+
+
+@pytest.mark.parametrize("release", ["0.16.0", "0.18.1", "0.19.0"])
+def test_an_fp8_cache_is_native_on_hopper_and_meets_a_flashinfer_that_cannot_build_elsewhere(release: str) -> None:
+    for host in (BARE, TOOLKIT):
+        hopper = judged(release, CACHE, 90, host=host)
+        assert (hopper.verdict, name_of(release, hopper)) == ("native", "FLASH_ATTN")
+    for sm in (80, 86, 89, 100, 120, 121):
+        assert judged(release, CACHE, sm).gate == "flashinfer-builds", sm
+    for sm in (80, 86, 89, 120):
+        found = judged(release, CACHE, sm, host=TOOLKIT)
+        assert (found.verdict, name_of(release, found)) == ("storage-only", "FLASHINFER"), sm
+    assert judged(release, CACHE, 100, host=TOOLKIT).verdict == "unknown"
+
+
+@pytest.mark.parametrize("release", ["0.16.0", "0.18.1", "0.19.0"])
+def test_tritons_attention_has_no_fp8_cache_on_ampere(release: str) -> None:
+    named: Mapping[str, Value] = {"config.attention_config.backend": "TRITON_ATTN"}
+    found = judged(release, CACHE, 86, assumed=named)
+    assert (found.verdict, found.gate) == ("broken", "triton-fp8")
+    assert judged(release, CACHE, 89, assumed=named).verdict in {"native", "storage-only"}
+    refused = judged(release, CACHE, 89, assumed={"config.attention_config.backend": "FLASH_ATTN"})
+    assert refused.verdict == "unsupported"
+
+
+@pytest.mark.parametrize("release", ["0.9.2", "0.11.2", "0.12.0", "0.14.1", "0.15.1"])
+def test_fp8_caches_before_0_16_were_not_read(release: str) -> None:
+    assert "not read" in judged(release, CACHE, 90).why
