@@ -1,157 +1,232 @@
-"""Running the script that asks an installed engine's selectors: throwaway processes, a stub driver, a faked host."""
+"""The behaviour audit of one release: what is asked inside its environment, or was recorded, beside the records."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import platform
-import signal
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from qresolve.audit.behaviour import parse_answer_lines, request_document
-from qresolve.audit.points import parse_questionnaire
-from qresolve.audit.stub_driver import SONAME, build_stub_driver
+from qresolve.arch import read_architectures
+from qresolve.audit.behaviour import (
+    compare,
+    joined,
+    parse_answer_lines,
+    parse_record,
+    record_document,
+    request_document,
+)
+from qresolve.audit.points import narrowed, parse_questionnaire
+from qresolve.audit.predicate_questions import narrowed_predicates, parse_predicates
+from qresolve.audit.predicates import (
+    Simulation,
+    compare_predicates,
+    joined_predicates,
+    parse_predicate_lines,
+    parse_predicates_record,
+    predicates_document,
+    predicates_request,
+)
+from qresolve.audit.run_inside import TOOLKIT, environment_variables, run_jobs
 from qresolve.data import data_folder
-from qresolve.errors import Unproved, UsageError
+from qresolve.errors import UsageError
+from qresolve.knowledge.engine import load_engine
+from qresolve.knowledge.load import read_formats, read_workload
 from qresolve.strict import read_toml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
-    from qresolve.audit.behaviour import Answers
+    from qresolve.audit.behaviour import Answers, Comparison
     from qresolve.audit.points import Presence, Questionnaire
+    from qresolve.audit.predicate_questions import Predicates
+    from qresolve.audit.predicates import PredicateAnswers
+    from qresolve.audit.run_inside import Asking
     from qresolve.knowledge.records import Engine
-
-_INSIDE = Path(__file__).with_name("inside")
-_JOB_LIMIT = 600  # seconds for one GPU and presence: an import of the engine and some hundred questions
-_KEPT_LINES = 12
+    from qresolve.strict import Table
 
 
-def read_questionnaire(engine: str) -> Questionnaire:
-    """How ``engine`` is asked.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """The sm numbers and scheme keys that an audit is about; an empty tuple means all."""
+
+    archs: tuple[int, ...] = ()
+    schemes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class From:
+    """Where the answers come from: whom to ask, or what was ``recorded``; ``before`` is a record to add them to."""
+
+    asking: Asking | None = None
+    recorded: Mapping[str, Any] | None = None
+    before: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BehaviourAudit:
+    """What was found; ``record`` are the answers as JSON values.
+
+    ``whole`` says whether every job that was wanted has been answered, so that nothing is left to go on with.
+    """
+
+    release: str
+    comparison: Comparison
+    record: Mapping[str, Any]
+    whole: bool
+
+
+def read_questions(engine: str) -> Table:
+    """The table that says how ``engine`` is asked.
 
     Raises:
-        UsageError: its selectors cannot be asked. DataInvalid: the file is wrong.
+        UsageError: its selectors cannot be asked.
     """
     path = data_folder("constraints") / "audited" / f"{engine}.toml"
     if not path.is_file():
         raise UsageError(f"the behaviour of {engine} cannot be audited: nothing says how its selectors are asked")
-    return parse_questionnaire(read_toml(path, name=f"constraints/audited/{path.name}"))
+    return read_toml(path, name=f"constraints/audited/{path.name}")
 
 
-def _program(path: Path, text: str) -> None:
-    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
-    path.chmod(0o755)
-
-
-@contextlib.contextmanager
-def _faked_host(cuda: str) -> Iterator[tuple[Path, Path]]:
-    """A folder with a stub driver, and one with a toolkit whose programs only tell a version."""
-    with tempfile.TemporaryDirectory(prefix="qresolve-audit-") as made:
-        folder = Path(made)
-        major, minor = (int(part) for part in cuda.split(".")[:2])
-        machine = platform.machine()
-        driver = folder / SONAME
-        try:
-            driver.write_bytes(build_stub_driver(machine, cuda=1000 * major + 10 * minor))
-        except ValueError as error:
-            raise UsageError(f"selectors cannot be asked on this machine: {error}") from error
-        (folder / "nothing").mkdir()
-        programs = folder / "toolkit" / "bin"
-        programs.mkdir(parents=True)
-        _program(programs / "nvcc", f"echo 'Cuda compilation tools, release {cuda}, V{cuda}.0'")
-        _program(programs / "ninja", "echo 1")
-        yield folder, driver
-
-
-def _variables(folder: Path) -> dict[str, str]:
-    """The environment of the process: nothing of this host's toolkit, caches in the throwaway folder."""
-    return {
-        "PATH": str(folder / "nothing"),
-        "CUDA_HOME": str(folder / "nothing"),
-        "HOME": str(folder),
-        "TMPDIR": str(folder),
-        "XDG_CACHE_HOME": str(folder / "cache"),
-        "LANG": os.environ.get("LANG", "C.UTF-8"),
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "OMP_NUM_THREADS": "1",
-    }
-
-
-def run_selectors(engine: Engine, questionnaire: Questionnaire, *, python: Path, log: Path | None = None) -> Answers:
-    """Ask every question inside the environment of ``python``; progress goes to stderr, the engine's words to ``log``.
-
-    What the process did not come to before it ended is unasked, with the reason.
+def read_questionnaire(engine: str, release: str) -> Questionnaire:
+    """How a release's selectors are asked.
 
     Raises:
-        Unproved: nothing was answered. UsageError: it cannot be started here.
+        UsageError: its selectors cannot be asked. DataInvalid: the file is wrong.
     """
-    with _faked_host(engine.release.cuda) as (folder, driver):
-
-        def environ(presence: Presence) -> Mapping[str, str]:
-            if not presence.toolkit:
-                return {}
-            toolkit = folder / "toolkit"
-            return {"CUDA_HOME": str(toolkit), "PATH": str(toolkit / "bin")}
-
-        request = request_document(engine, questionnaire, environ=environ, driver=str(driver), limit=_JOB_LIMIT)
-        lines, words, status = _run_script(python, questionnaire.script, request, folder)
-        if log is not None:
-            log.write_text(words, encoding="utf-8")
-    last = "\n".join(words.strip().splitlines()[-_KEPT_LINES:])
-    if not lines:
-        raise Unproved(f"{python} ended with status {status} and answered nothing:\n{last}")
-    return parse_answer_lines((*lines, *_unanswered(lines, request, status)), request)
+    return parse_questionnaire(read_questions(engine), release)
 
 
-def _unanswered(lines: tuple[str, ...], request: Mapping[str, Any], status: int) -> tuple[str, ...]:
-    """A line for each job that the process did not come to: an early end does not undo what was answered."""
-    answered = {json.loads(line).get("job") for line in lines}
-    failed = f"the process ended early with status {status}"
-    return tuple(
-        json.dumps({"job": job["id"], "failed": failed}) for job in request["jobs"] if job["id"] not in answered
+def read_predicates(engine: str, release: str) -> Predicates:
+    """How a release's predicates are asked.
+
+    Raises:
+        UsageError: they cannot be asked. DataInvalid: the file is wrong.
+    """
+    return parse_predicates(read_questions(engine), release)
+
+
+def read_simulation(engine: Engine) -> Simulation:
+    """Our side of a comparison."""
+    return Simulation(
+        engine=engine,
+        schemes={
+            scheme.key(role): scheme
+            for form in read_formats().formats
+            for scheme in form.schemes
+            for role in scheme.roles
+        },
+        workload=read_workload()[0],
+        architectures=read_architectures(),
     )
 
 
-def _run_script(
-    python: Path, script: str, request: Mapping[str, Any], folder: Path
-) -> tuple[tuple[str, ...], str, int]:
-    """Lines of the answer, what was said on stderr, and the exit status."""
-    total = len(request["jobs"])
-    questions, said = folder / "questions.json", folder / "stderr.txt"
-    questions.write_text(json.dumps(request), encoding="utf-8")
-    lines: list[str] = []
-    with questions.open("rb") as given, said.open("wb") as words:
-        try:
-            child = subprocess.Popen(
-                [str(python), "-I", "-B", str(_INSIDE / script)],
-                stdin=given,
-                stdout=subprocess.PIPE,
-                stderr=words,
-                cwd=folder / "nothing",
-                env=_variables(folder),
-                process_group=0,
-            )
-        except OSError as error:
-            raise UsageError(f"{python} cannot be run: {error}") from error
-        with child:
-            try:
-                assert child.stdout is not None  # noqa: S101 - for the type checker: a pipe was asked for
-                for line in child.stdout:
-                    if not line.startswith(b"{") or not line.endswith(b"}\n"):
-                        continue  # cut off
-                    lines.append(line.decode("utf-8", "replace"))
-                    print(f"asked {len(lines)} of {total}", file=sys.stderr, flush=True)
-            except BaseException:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(child.pid, signal.SIGKILL)  # it, and the process of the job
-                raise
-            status = child.wait()
-    return tuple(lines), said.read_text(encoding="utf-8", errors="replace"), status
+def run_behaviour_audit(engine: str, version: str, *, wanted: Wanted, given: From) -> BehaviourAudit:
+    """Ask, or take what was recorded, and compare.
+
+    Raises:
+        UsageError: the release cannot be asked, or the answers are another's. Unproved: nothing was answered.
+        DataInvalid: a record or a data file is wrong.
+    """
+    known = load_engine(engine, version)
+    table = read_questions(engine)
+    by_predicates = table.choice("protocol", ("selectors", "predicates")) == "predicates"
+    return (_audit_predicates if by_predicates else _audit_selectors)(known, table, wanted, given)
+
+
+def _command(engine: Engine) -> str:
+    return f"qresolve audit {engine.name}=={engine.release.version} --behaviour --python PYTHON --record FILE"
+
+
+def _check_release(found: Answers | PredicateAnswers, engine: Engine) -> None:
+    release = engine.release.version
+    if found.release != release:
+        raise UsageError(
+            f"the answers are those of {engine.name} {found.release}, not of {release}",
+            hint=f"qresolve audit {engine.name}=={found.release} --behaviour --python PYTHON",
+        )
+
+
+def _all_answered(lines: tuple[str, ...]) -> bool:
+    return not any("failed" in json.loads(line) for line in lines)
+
+
+def _audit_selectors(known: Engine, table: Table, wanted: Wanted, given: From) -> BehaviourAudit:
+    questionnaire = narrowed(
+        parse_questionnaire(table, known.release.version), archs=wanted.archs, schemes=wanted.schemes
+    )
+    whole = True
+    if given.asking is None:
+        answers = parse_record(given.recorded or {})
+    else:
+        answers, whole = run_selectors(known, questionnaire, given.asking)
+    _check_release(answers, known)
+    kept = answers
+    if given.before is not None:
+        old = parse_record(given.before)
+        _check_release(old, known)
+        kept = joined(old, answers)
+    simulation = read_simulation(known)
+    comparison = compare(
+        answers,
+        engine=known,
+        questionnaire=questionnaire,
+        schemes=simulation.schemes,
+        workload=simulation.workload,
+        architectures=simulation.architectures,
+    )
+    return BehaviourAudit(
+        release=known.release.version,
+        comparison=comparison,
+        record=record_document(kept, engine=known.name, command=_command(known)),
+        whole=whole,
+    )
+
+
+def run_selectors(engine: Engine, questionnaire: Questionnaire, asking: Asking) -> tuple[Answers, bool]:
+    """The answers of selectors, and whether every job was answered.
+
+    Raises:
+        Unproved: nothing was answered. UsageError: it cannot be started here, or another release answers.
+    """
+
+    def environ(presence: Presence) -> Mapping[str, str]:
+        return {"CUDA_HOME": TOOLKIT, "PATH": f"{TOOLKIT}/bin"} if presence.toolkit else {}
+
+    request = request_document(engine, questionnaire, environ=environ)
+    lines = run_jobs(request, script=questionnaire.script, engine=engine, asking=asking)
+    return parse_answer_lines(lines, request), _all_answered(lines)
+
+
+def run_predicates(engine: Engine, questions: Predicates, asking: Asking) -> tuple[PredicateAnswers, bool]:
+    """The answers of predicates, and whether every job was answered.
+
+    Raises:
+        Unproved: nothing was answered. UsageError: it cannot be started here, or another release answers.
+    """
+    request = predicates_request(questions)
+    # Extensions that build kernels look for the toolkit of the environment's own wheels when they are imported.
+    variables = environment_variables(asking.python)
+    lines = run_jobs(request, script=questions.script, engine=engine, asking=asking, environ=variables)
+    return parse_predicate_lines(lines, request), _all_answered(lines)
+
+
+def _audit_predicates(known: Engine, table: Table, wanted: Wanted, given: From) -> BehaviourAudit:
+    every = parse_predicates(table, known.release.version)
+    questions = narrowed_predicates(every, archs=wanted.archs, schemes=wanted.schemes)
+    whole = True
+    if given.asking is None:
+        answers = parse_predicates_record(given.recorded or {})
+    else:
+        answers, whole = run_predicates(known, questions, given.asking)
+    _check_release(answers, known)
+    kept = answers
+    if given.before is not None:
+        old = parse_predicates_record(given.before)
+        _check_release(old, known)
+        kept = joined_predicates(old, answers)
+    return BehaviourAudit(
+        release=known.release.version,
+        comparison=compare_predicates(answers, questions, read_simulation(known)),
+        record=predicates_document(kept, every, engine=known.name, command=_command(known)),
+        whole=whole,
+    )

@@ -6,7 +6,17 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from qresolve.audit.points import NOTHING, all_points, experts_agree, point_facts, points_of, selection_only, simulated
+from qresolve.audit.points import (
+    NOTHING,
+    all_points,
+    experts_agree,
+    point_facts,
+    points_of,
+    quantizer_of,
+    selection_only,
+    simulated,
+    unread_schemes,
+)
 from qresolve.errors import DataInvalid
 
 if TYPE_CHECKING:
@@ -45,11 +55,15 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """How many points were compared, which differ, and which the record has no answer to (with the reason)."""
+    """How many points were compared, which differ, and which the record has no answer to (with the reason).
+
+    ``left_out`` are whole schemes that the engine serves and nothing was compared of, with the reason.
+    """
 
     compared: int
     differences: tuple[Difference, ...]
     unasked: tuple[tuple[str, str, int, str], ...]
+    left_out: tuple[tuple[str, str], ...]
 
 
 def compare(
@@ -86,7 +100,13 @@ def compare(
         ours = simulated(engine.ladders[point.scheme], routes, facts, role=point.scheme.rpartition(":")[2])
         if ours is None or not (ours == real or (ours != NOTHING and experts_agree(engine, ours, real))):
             differences.append(Difference(presence=presence.id, point=point.text, sm=sm, real=real, simulated=ours))
-    return Comparison(compared=compared, differences=tuple(differences), unasked=tuple(unasked))
+    unread = unread_schemes(engine, questionnaire)
+    return Comparison(
+        compared=compared,
+        differences=tuple(differences),
+        unasked=tuple(unasked),
+        left_out=tuple((scheme, "nobody has read the selector of this release") for scheme in unread),
+    )
 
 
 def request_document(
@@ -94,8 +114,6 @@ def request_document(
     questionnaire: Questionnaire,
     *,
     environ: Callable[[Presence], Mapping[str, str]],
-    driver: str | None,
-    limit: int,
 ) -> dict[str, Any]:
     """What the script inside the environment is told: a job for each presence and GPU."""
     jobs: list[dict[str, Any]] = []
@@ -108,14 +126,18 @@ def request_document(
                     "stub": list(presence.stub),
                     "environ": dict(environ(presence)),
                     "points": [
-                        {"scheme": point.scheme, "settings": dict(point.settings)}
+                        {
+                            "scheme": point.scheme,
+                            "quantizer": quantizer_of(point, questionnaire),
+                            "settings": dict(point.settings),
+                        }
                         for point in points_of(engine, questionnaire, presence)
                     ],
                 }
                 for presence in presences
             ]
             jobs.append({"id": len(jobs), "sm": sm, "phases": phases})
-    return {"driver": driver, "limit": limit, "jobs": jobs}
+    return {"jobs": jobs}
 
 
 def _processes(questionnaire: Questionnaire) -> tuple[tuple[Presence, ...], ...]:
@@ -153,6 +175,16 @@ def parse_answer_lines(lines: tuple[str, ...], request: Mapping[str, Any]) -> An
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise DataInvalid(f"the script inside the environment answered something else: {error}") from error
     return Answers(release=release, picked=picked, unasked=unasked)
+
+
+def joined(old: Answers, new: Answers) -> Answers:
+    """The answers of an earlier audit with those of a later one put over them."""
+    later = {*new.picked, *new.unasked}
+    return Answers(
+        release=new.release,
+        picked={key: value for key, value in old.picked.items() if key not in later} | dict(new.picked),
+        unasked={key: value for key, value in old.unasked.items() if key not in later} | dict(new.unasked),
+    )
 
 
 def _point_text(point: Mapping[str, Any]) -> str:

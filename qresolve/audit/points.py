@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from qresolve.completions import answer_from
-from qresolve.errors import DataInvalid
+from qresolve.errors import DataInvalid, UsageError
 from qresolve.gates import ALWAYS, Undecided, decide
+from qresolve.knowledge.load import read_specifier
 from qresolve.knowledge.records import ClassVariant
 from qresolve.selector import named_backend, ordered_routes, select
 from qresolve.situation import Host, facts_of, offered_backends
@@ -45,7 +46,8 @@ class Presence:
 class Questionnaire:
     """How an engine's selectors are asked; ``quantizers`` by role and, before that, by scheme key.
 
-    ``unasked`` are scheme keys for which the engine asks no selector.
+    ``unasked`` are scheme keys for which the engine asks no selector; ``unread`` the ids of routes that stand for what
+    nobody has read in a release. ``only`` are the scheme keys that this audit is about, None for all.
     """
 
     script: str
@@ -53,6 +55,8 @@ class Questionnaire:
     presences: tuple[Presence, ...]
     quantizers: Mapping[str, str]
     unasked: tuple[str, ...]
+    unread: tuple[str, ...]
+    only: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,14 +72,15 @@ class Point:
         return " ".join((self.scheme, *(f"{fact}={value}" for fact, value in self.settings)))
 
 
-def parse_questionnaire(table: Table) -> Questionnaire:
-    """Read ``constraints/audited/<engine>.toml``.
+def parse_questionnaire(table: Table, release: str) -> Questionnaire:
+    """Read ``constraints/audited/<engine>.toml`` as it holds for a release.
 
     Raises:
         DataInvalid: a key is missing, unknown or of another type.
     """
     table.day("checked")
     table.text("read-from")
+    table.choice("protocol", ("selectors",))
     presences = []
     for entry in table.tables("presence"):
         facts = entry.optional_table("facts")
@@ -94,7 +99,9 @@ def parse_questionnaire(table: Table) -> Questionnaire:
     quantizers: dict[str, str] = {}
     for entry in table.tables("quantizer"):
         name = entry.text("name")
-        for key in entry.texts("schemes", ()) or (entry.text("role"),):
+        keys = entry.texts("schemes", ()) or (entry.text("role"),)
+        holds = "releases" not in entry or read_specifier(entry, "releases").contains(release, prereleases=True)
+        for key in keys if holds else ():
             if key in quantizers:
                 raise entry.fail("name", f"`{key}` has a quantizer already")
             quantizers[key] = name
@@ -105,6 +112,7 @@ def parse_questionnaire(table: Table) -> Questionnaire:
         presences=tuple(presences),
         quantizers=quantizers,
         unasked=table.texts("unasked", ()),
+        unread=table.texts("unread", ()),
     )
     table.done()
     if len({presence.id for presence in found.presences}) != len(found.presences):
@@ -112,10 +120,51 @@ def parse_questionnaire(table: Table) -> Questionnaire:
     return found
 
 
+def unread_schemes(engine: Engine, questionnaire: Questionnaire) -> tuple[str, ...]:
+    """The scheme keys whose selector nobody has read in the release: there is nothing to hold an answer against."""
+    return tuple(
+        sorted(
+            key
+            for key, ladder in engine.ladders.items()
+            if set(ladder.order) <= set(questionnaire.unread)
+            and (questionnaire.only is None or key in questionnaire.only)
+        )
+    )
+
+
+def _schemes(engine: Engine, questionnaire: Questionnaire) -> tuple[str, ...]:
+    left_out = {*questionnaire.unasked, *unread_schemes(engine, questionnaire)}
+    known = set(engine.ladders) if questionnaire.only is None else set(engine.ladders) & set(questionnaire.only)
+    return tuple(sorted(known - left_out))
+
+
+def narrowed(questionnaire: Questionnaire, *, archs: tuple[int, ...], schemes: tuple[str, ...]) -> Questionnaire:
+    """The part of it that is about those sm numbers and scheme keys; an empty tuple means all.
+
+    Raises:
+        UsageError: an arch that is never asked for.
+    """
+    check_archs(archs, questionnaire.archs)
+    kept = tuple(sm for sm in questionnaire.archs if sm in archs) if archs else questionnaire.archs
+    return replace(questionnaire, archs=kept, only=schemes or None)
+
+
+def check_archs(wanted: tuple[int, ...], asked: tuple[int, ...]) -> None:
+    """Whether every wanted sm number is one that the audit asks for.
+
+    Raises:
+        UsageError: one is not.
+    """
+    for sm in wanted:
+        if sm not in asked:
+            names = ",".join(f"sm{known}" for known in asked)
+            raise UsageError(f"the selectors are not asked for sm{sm}", hint=f"--gpu {names}")
+
+
 def points_of(engine: Engine, questionnaire: Questionnaire, presence: Presence) -> tuple[Point, ...]:
     """Every scheme that the release has a ladder for: automatic, and with each backend that names a route of it."""
     found = []
-    for scheme in sorted(set(engine.ladders) - set(questionnaire.unasked)):
+    for scheme in _schemes(engine, questionnaire):
         ladder = engine.ladders[scheme]
         found.append(Point(scheme=scheme, settings=()))
         for explicit in ladder.explicit if presence.settings else ():
@@ -123,6 +172,19 @@ def points_of(engine: Engine, questionnaire: Questionnaire, presence: Presence) 
                 backends = offered_backends(engine, ladder)
                 found += [Point(scheme=scheme, settings=((explicit.fact, backend),)) for backend in backends]
     return tuple(found)
+
+
+def quantizer_of(point: Point, questionnaire: Questionnaire) -> str:
+    """The checkpoint kind that the entry point asked for ``point`` stands for.
+
+    Raises:
+        DataInvalid: nothing says.
+    """
+    role = point.scheme.rpartition(":")[2]
+    quantizer = questionnaire.quantizers.get(point.scheme) or questionnaire.quantizers.get(role)
+    if quantizer is None:
+        raise DataInvalid(f"the questionnaire has no quantizer for {point.scheme}")
+    return quantizer
 
 
 def _no_image_measured(
@@ -143,10 +205,7 @@ def point_facts(
     architectures: Architectures,
 ) -> FactTable:
     """All facts of a point: the release's pins, a host that shows what ``presence`` says, and the point's settings."""
-    role = point.scheme.rpartition(":")[2]
-    quantizer = questionnaire.quantizers.get(point.scheme) or questionnaire.quantizers.get(role)
-    if quantizer is None:
-        raise DataInvalid(f"constraints/audited/{engine.name}.toml: no quantizer for {point.scheme}")
+    quantizer = quantizer_of(point, questionnaire)
     assumed: dict[str, Value] = {"workload.quantizer": quantizer, "host.nvidia-artifactory": True}
     if presence.toolkit:
         assumed |= {"host.nvcc": engine.release.cuda, "host.ninja": True, "host.nvcc-on-path": True, "host.cxx": True}

@@ -93,10 +93,10 @@ def _finding_lines(findings: Iterable[Finding]) -> Iterator[str]:
 
 
 def behaviour_exit_code(comparison: Comparison) -> int:
-    """9 where the simulation and the selectors part; 7 where something could not be asked; else 0."""
+    """9 where the simulation and the selectors part; 7 where something was not asked; else 0."""
     if comparison.differences:
         return 9
-    return 7 if comparison.unasked or not comparison.compared else 0
+    return 7 if comparison.unasked or comparison.left_out or not comparison.compared else 0
 
 
 def behaviour_mapping(comparison: Comparison, *, engine: str, release: str) -> dict[str, Any]:
@@ -120,6 +120,7 @@ def behaviour_mapping(comparison: Comparison, *, engine: str, release: str) -> d
             {"presence": presence, "point": point, "arch": f"sm{sm}", "why": why}
             for presence, point, sm, why in comparison.unasked
         ],
+        "left_out": [{"scheme": scheme, "why": why} for scheme, why in comparison.left_out],
     }
 
 
@@ -143,6 +144,11 @@ def behaviour_lines(comparison: Comparison, *, engine: str, release: str) -> Ite
         reasons.setdefault(why, []).append(f"{point} [{presence}] sm{sm}")
     for why, points in sorted(reasons.items()):
         yield f"  not asked, {why}: {points[0]}" + (f" and {len(points) - 1} more" if len(points) > 1 else "")
+    left_out: dict[str, list[str]] = {}
+    for scheme, why in comparison.left_out:
+        left_out.setdefault(why, []).append(scheme)
+    for why, schemes in sorted(left_out.items()):
+        yield f"  not compared, {why}: {', '.join(schemes)}"
     yield (
         f"{comparison.compared} points compared, {len(comparison.differences)} differ, "
         f"{len(comparison.unasked)} could not be asked"

@@ -1,19 +1,21 @@
 """Asks SGLang's own predicates and selectors what they answer, for GPUs that are not there.
 
-Runs in the interpreter of an environment with SGLang, by itself: it imports nothing of qresolve. What SGLang prints
-goes to stderr, the answers go to standard output as one JSON document.
+Runs in the interpreter of an environment with SGLang, by itself: it imports nothing of qresolve, reads one JSON
+document on stdin and writes one JSON object a line on its standard output; what SGLang prints goes to stderr.
 
-    PYTHON sglang_predicates.py [--driver LIBRARY] [--arch SM]... [--presence NAME]... [--cuda VERSION]...
+In:  ``{"driver": path | null, "limit": seconds, "jobs": [{"id", "sm", "environ": {name: value}, "cudas": [version],
+     "schemes": [scheme key] | null}]}``
+Out: ``{"job": id, "release": version, "torch-cuda": version, "answers": {"predicates": {name: text}, "by-cuda":
+     {version: {name: text}}, "points": {text: text}}}`` or ``{"job": id, "failed": text}``
 
-Each GPU and presence has a process of its own: SGLang fixes many answers for the GPU that it sees when it is imported.
-``--driver`` is a library that stands in for libcuda.so.1, which extensions want to find and never call here. An answer
-is a name, ``refused: …`` where SGLang raises one of its own refusals, or ``error: …`` where it could not be asked.
+Each job has a process of its own: SGLang fixes many answers for the GPU that it sees when it is imported. ``driver``
+is a library that stands in for libcuda.so.1, which extensions want to find and never call here. An answer is a name,
+``refused: …`` where SGLang raises one of its own refusals, or ``error: …`` where it could not be asked.
 """
 
 # ruff: noqa: BLE001, D103 - it stands in for SGLang's own objects, and whatever goes wrong is an answer
 from __future__ import annotations
 
-import argparse
 import ctypes
 import importlib
 import importlib.metadata
@@ -31,15 +33,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ARCHS = (75, 80, 86, 89, 90, 100, 103, 110, 120, 121)
-PRESENCES: dict[str, tuple[dict[str, str], tuple[int, ...]]] = {
-    "stock": ({}, ARCHS),
-    "no-flashinfer": ({"SGLANG_IS_FLASHINFER_AVAILABLE": "0"}, (90, 100, 110, 120)),
-    "no-deepgemm": ({"SGLANG_ENABLE_JIT_DEEPGEMM": "0"}, (90, 100, 110, 120)),
-    "neither": ({"SGLANG_IS_FLASHINFER_AVAILABLE": "0", "SGLANG_ENABLE_JIT_DEEPGEMM": "0"}, (90, 100, 120)),
-    "forced": ({"SGLANG_FORCE_FP8_MARLIN": "1", "USE_TRITON_W8A8_FP8_KERNEL": "1"}, (80, 89, 90, 100)),
-}
-SECONDS = 600
 # Packages that look at the GPU when they are imported.
 OF_THE_GPU = frozenset(("sglang", "flashinfer", "deep_gemm", "sgl_kernel", "triton_kernels", "__main__"))
 REFUSALS = (ValueError, RuntimeError, NotImplementedError, ImportError, AssertionError)
@@ -116,17 +109,21 @@ def predicates_by_cuda(asks: Any, sm: int, versions: list[str]) -> dict[str, dic
     return found
 
 
-def work(sm: int, presence: str, versions: list[str]) -> dict[str, Any]:
+def work(job: dict[str, Any]) -> dict[str, Any]:
     """All answers for one GPU; runs in a process of its own."""
-    os.environ.update(PRESENCES[presence][0])
-    put_gpu(sm)
+    os.environ.update(job["environ"])
+    put_gpu(job["sm"])
     asks = questions()
     asks.put_settings({})
-    found: dict[str, Any] = {"predicates": {name: answer(ask) for name, ask in asks.predicates(sm).items()}}
-    if presence == "stock" and versions:
-        found["by-cuda"] = predicates_by_cuda(asks, sm, versions)
+    found: dict[str, Any] = {
+        "predicates": {name: answer(ask) for name, ask in asks.predicates(job["sm"]).items()},
+    }
+    if job["cudas"]:
+        found["by-cuda"] = predicates_by_cuda(asks, job["sm"], job["cudas"])
     picked = {}
-    for text, (settings, ask) in asks.points(sm).items():
+    for text, (settings, ask) in asks.points(job["sm"]).items():
+        if job["schemes"] is not None and text.partition(" ")[0] not in job["schemes"]:
+            continue
 
         def asked(settings: dict[str, str] = settings, ask: Callable[[], str] = ask) -> str:
             asks.put_settings(settings)
@@ -134,36 +131,12 @@ def work(sm: int, presence: str, versions: list[str]) -> dict[str, Any]:
 
         picked[text] = answer(asked)
     found["points"] = picked
-    return found
-
-
-def in_a_process(sm: int, presence: str, versions: list[str]) -> dict[str, Any]:
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        signal.alarm(SECONDS)
-        try:
-            found = work(sm, presence, versions)
-        except BaseException as error:
-            traceback.print_exc()
-            found = {"failed": f"{type(error).__name__}: {error}"}
-        with os.fdopen(writing, "w") as pipe:
-            json.dump(found, pipe)
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as pipe:
-        text = pipe.read()
-    os.waitpid(child, 0)
-    return dict(json.loads(text or '{"failed": "the process ended"}'))
-
-
-def leaves(keys: tuple[str, ...], found: dict[str, Any]) -> list[tuple[tuple[str, ...], str]]:
-    """Each answer with the keys that lead to it."""
-    flat: list[tuple[tuple[str, ...], str]] = []
-    for key, value in found.items():
-        flat += leaves((*keys, key), value) if isinstance(value, dict) else [((*keys, key), str(value))]
-    return flat
+    return {
+        "job": job["id"],
+        "release": importlib.metadata.version("sglang"),
+        "torch-cuda": module("torch").version.cuda,
+        "answers": found,
+    }
 
 
 def share_imports() -> None:
@@ -188,46 +161,31 @@ def share_imports() -> None:
 
 
 def main() -> None:
-    """Ask for every GPU and presence."""
+    """Load what all jobs share, then fork one process a job."""
     own = os.dup(1)
     os.dup2(2, 1)
-    parser = argparse.ArgumentParser(description="What SGLang's predicates and selectors answer.")
-    parser.add_argument("--driver")
-    parser.add_argument("--arch", type=int, action="append")
-    parser.add_argument("--presence", action="append", choices=list(PRESENCES))
-    parser.add_argument("--cuda", action="append", default=[], help="ask predicates for this CUDA of torch too")
-    options = parser.parse_args()
-    if options.driver:
-        ctypes.CDLL(options.driver, mode=ctypes.RTLD_GLOBAL)
+    request = json.load(sys.stdin)
+    if request["driver"]:
+        ctypes.CDLL(request["driver"], mode=ctypes.RTLD_GLOBAL)
     module("torch")
     share_imports()
-    answers: dict[tuple[str, ...], dict[str, list[str]]] = {}
-    for presence in options.presence or PRESENCES:
-        for sm in options.arch or PRESENCES[presence][1]:
-            for keys, value in leaves((presence,), in_a_process(sm, presence, options.cuda)):
-                answers.setdefault(keys, {}).setdefault(value, []).append(str(sm))
-            print(f"asked {presence} sm{sm}", file=sys.stderr, flush=True)
-    document: dict[str, Any] = {
-        "schema": "qresolve.sglang-predicates/1",
-        "engine": "sglang",
-        "release": importlib.metadata.version("sglang"),
-        "torch-cuda": module("torch").version.cuda,
-        "command": " ".join(
-            (
-                "PYTHON -I qresolve/audit/inside/sglang_predicates.py --driver libcuda.so.1",
-                *(f"--cuda {version}" for version in options.cuda),
-            )
-        ),
-        "presences": {name: PRESENCES[name][0] for name in options.presence or PRESENCES},
-    }
-    for keys, values in answers.items():
-        row = document.setdefault("answers", {})
-        for key in keys:
-            row = row.setdefault(key, {})
-        row.update({" ".join(sms): value for value, sms in values.items()})
-    with os.fdopen(own, "w") as out:
-        json.dump(document, out, indent=1)
-        out.write("\n")
+    for job in request["jobs"]:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(int(request["limit"]))
+            try:
+                line = json.dumps(work(job))
+            except BaseException as error:
+                traceback.print_exc()
+                line = json.dumps({"job": job["id"], "failed": f"{type(error).__name__}: {error}"})
+            data = (line + "\n").encode()
+            while data:
+                data = data[os.write(own, data) :]
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if status:
+            line = json.dumps({"job": job["id"], "failed": f"the process ended with status {status}"})
+            os.write(own, (line + "\n").encode())
 
 
 if __name__ == "__main__":

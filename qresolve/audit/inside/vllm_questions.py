@@ -3,7 +3,7 @@
 A question is a function of the point's settings. It returns a name, or raises what vLLM raises when it refuses.
 """
 
-# ruff: noqa: D103 - one line of code each, and their names say what they ask
+# ruff: noqa: D103, SLF001 - one line of code each, and their names say what they ask
 from __future__ import annotations
 
 import importlib
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 SHAPE = (4096, 4096)
 LINEAR = "vllm.model_executor.kernels.linear"
 KEYS = "vllm.model_executor.layers.quantization.utils.quant_utils"
+COMPRESSED = "vllm.model_executor.layers.quantization.compressed_tensors"
 ORACLE = "vllm.model_executor.layers.fused_moe.oracle"
 
 
@@ -160,6 +161,23 @@ def int4_experts(settings: dict[str, Any]) -> str:
     return backend_of(select(**{name: value for name, value in values.items() if name in known}))
 
 
+def compressed_mxfp4_experts(settings: dict[str, Any]) -> str:
+    """The experts that compressed-tensors binds by itself, where it asks no oracle."""
+    methods = module(f"{COMPRESSED}.compressed_tensors_moe.compressed_tensors_moe_w4a4_mxfp4")
+    return str(methods.CompressedTensorsW4A4Mxfp4MoEMethod(layer(settings)).experts_cls.__name__)
+
+
+def compressed_w4a8(settings: dict[str, Any]) -> str:
+    """The kernel of compressed-tensors' W4A8 method; elsewhere than on sm90 it takes the checkpoint for another."""
+    kind = module("compressed_tensors.quantization").QuantizationArgs
+    weights = kind(num_bits=4, type="int", symmetric=True, group_size=128, strategy="group")
+    activations = kind(num_bits=8, type="float", symmetric=True, strategy="token", dynamic=True)
+    config = module(f"{COMPRESSED}.compressed_tensors").CompressedTensorsConfig
+    if not config._is_fp8_w4a8_sm90(weights, activations):
+        return "not CompressedTensorsW4A8Fp8"
+    return mixed("int4", "float8_e4m3fn")(settings)
+
+
 # ---------------------------------------------------------------- KV cache
 
 
@@ -195,6 +213,7 @@ W8A16 = ("kFp8StaticChannelSym", "kFp8DynamicTokenSym", "_POSSIBLE_WFP8A16_KERNE
 TENSOR = ("kFp8StaticTensorSym", "kFp8StaticTensorSym")
 CHANNEL = ("kFp8StaticChannelSym", "kFp8DynamicTokenSym")
 BLOCK = ("kFp8Static128BlockSym", "kFp8Dynamic128Sym")
+# By scheme; with the kind of checkpoint behind it where that one has a question of its own.
 ASKS: dict[str, Callable[[dict[str, Any]], str]] = {
     "fp8@tensor-static:dense": fp8(*TENSOR, "_POSSIBLE_FP8_KERNELS", "fp8_w8a8"),
     "fp8@channel-dynamic:dense": fp8(*CHANNEL, "_POSSIBLE_FP8_KERNELS", "fp8_w8a8"),
@@ -211,6 +230,7 @@ ASKS: dict[str, Callable[[dict[str, Any]], str]] = {
     "int4@w4a16:dense": mixed("uint4b8"),
     "int4@awq:dense": mixed("uint4", zero_points=True),
     "int8@w8a16:dense": mixed("uint8b128"),
+    "w4a8-fp8@w4a8:dense compressed-tensors": compressed_w4a8,
     "w4a8-fp8@w4a8:dense": mixed("int4", "float8_e4m3fn"),
     "fp8@tensor-static:moe": experts("fp8", "select_fp8_moe_backend", *TENSOR, allow_vllm_cutlass=True),
     "fp8@channel-dynamic:moe": experts("fp8", "select_fp8_moe_backend", *CHANNEL, allow_vllm_cutlass=True),
@@ -219,6 +239,7 @@ ASKS: dict[str, Callable[[dict[str, Any]], str]] = {
     "nvfp4@w4a4:moe": experts("nvfp4", "select_nvfp4_moe_backend", "kNvfp4Static", "kNvfp4Dynamic"),
     "nvfp4@w4a16:moe": experts("nvfp4", "select_nvfp4_moe_backend", "kNvfp4Static", None),
     "mxfp4@gpt-oss:moe": experts("mxfp4", "select_mxfp4_moe_backend", activation="SWIGLUOAI"),
+    "mxfp4@w4a4:moe compressed-tensors": compressed_mxfp4_experts,
     "mxfp4@w4a4:moe": experts("mxfp4", "select_mxfp4_moe_backend", "kMxfp4Dynamic"),
     "mxfp4@w4a8-mxfp8:moe": experts("mxfp4", "select_mxfp4_moe_backend", "kMxfp8Dynamic"),
     "mxfp4@deepseek-v4:moe": experts("mxfp4", "select_deepseek_v4_mxfp4_moe_backend"),

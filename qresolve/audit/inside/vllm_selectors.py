@@ -4,7 +4,7 @@ Runs in the interpreter of an environment with vLLM, by itself: it imports nothi
 on stdin and writes one JSON object a line on its standard output; what vLLM prints goes to stderr.
 
 In:  ``{"driver": path | null, "limit": seconds, "jobs": [{"id", "sm", "phases": [{"hide": [module], "stub": [module],
-     "environ": {name: value}, "points": [{"scheme", "settings": {fact: value}}]}]}]}``
+     "environ": {name: value}, "points": [{"scheme", "quantizer", "settings": {fact: value}}]}]}]}``
 Out: ``{"job": id, "release": version, "answers": [[{"picked": text} | {"refused": text} | {"error": text}]]}``
 
 Each job has a process of its own, forked once torch is loaded: vLLM fixes some answers for the capability that it
@@ -228,7 +228,7 @@ def questions() -> dict[str, Any]:
 
 def answer(point: dict[str, Any], asks: dict[str, Any]) -> dict[str, str]:
     """What vLLM picks for one point, what it says when it refuses, or why it could not be asked."""
-    ask = asks.get(point["scheme"])
+    ask = asks.get(f"{point['scheme']} {point['quantizer']}") or asks.get(point["scheme"])
     if ask is None:
         return {"error": "this script does not know how to ask for the scheme"}
     try:

@@ -403,6 +403,23 @@ def test_fp8_experts_on_gb10_are_16_bit_in_triton(release: str) -> None:
     assert thor.verdict == ("native" if release == "0.28.0" else "broken")
 
 
+@pytest.mark.parametrize("release", RELEASES)
+def test_gpt_oss_is_weight_only_in_triton_on_hopper_and_in_marlin_on_geforce_blackwell(release: str) -> None:
+    for host in (NO_TOOLKIT, TOOLKIT):
+        for sm, expected in ((90, "TRITON"), (120, "MARLIN"), (121, "MARLIN"), (86, "MARLIN")):
+            found = judged(release, "mxfp4@gpt-oss:moe", sm, host=host)
+            assert (found.verdict, name_of(release, found)) == ("weight-only", expected), (sm, host)
+    assert judged(release, "mxfp4@gpt-oss:moe", 100, host=TOOLKIT).verdict == "weight-only"
+
+
+def test_batch_invariance_emulates_gpt_oss_up_to_0_21_and_is_refused_by_0_22_1() -> None:
+    invariant: Mapping[str, Value] = {"env.VLLM_BATCH_INVARIANT": True, "package.amd-quark": "0.11"}
+    assert judged("0.20.2", "mxfp4@gpt-oss:moe", 90, assumed=invariant).verdict == "emulated"
+    assert judged("0.22.1", "mxfp4@gpt-oss:moe", 90, assumed=invariant).verdict == "unsupported"
+    named: Mapping[str, Value] = {"config.kernel_config.moe_backend": "emulation", "package.amd-quark": "0.11"}
+    assert judged("0.22.1", "mxfp4@gpt-oss:moe", 90, assumed=named).verdict == "emulated"
+
+
 # ================================================================ caches
 
 
