@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command."""
     parser = subparsers.add_parser(
-        "audit", help="re-read a release's sources, or ask its selectors, and compare with the records"
+        "audit",
+        help="re-read a release's sources, or ask its selectors, and compare with the records",
+        epilog="exit codes: 0 all agrees, 9 something moved, changed or is answered otherwise, "
+        "7 something could not be read or asked",
     )
     parser.add_argument("engine", metavar="ENGINE==VERSION", help="the release: vllm==0.33.0; it need not be known")
     parser.add_argument(
