@@ -79,7 +79,7 @@ def indexes_of(
     cuda: str | None = None,
     book: IndexBook | None = None,
 ) -> tuple[NamedIndex, ...]:
-    """The user's indexes; the engine's own and the known ones that are needed, for packages that the user binds to none.
+    """The user's indexes; the engine's own and the known ones that are needed, for packages the user binds to none.
 
     ``cuda`` is the asked lane, None where none was asked for.
     """

@@ -25,7 +25,7 @@ from qresolve.measured import row_of_wheel
 from qresolve.model.asking import recorded_facts
 from qresolve.report.lock_text import refusal
 from qresolve.resolution import Core, Impossible, Resolution, solve
-from qresolve.target.drivers import describe_answer, driver_floor, driver_supports, parse_driver
+from qresolve.target.drivers import describe_answer, driver_floor, driver_supports, highest_cuda, parse_driver
 from qresolve.wheels.index import cuda_toolkit_pins
 
 if TYPE_CHECKING:
@@ -92,7 +92,8 @@ def make_lock(question: Question, request: LockRequest, edges: Edges, cuda_relea
         try:
             check_release(question, engine, cuda_releases)
             edges.say(f"closing {engine.distribution} {solved.release}")
-            closure = _close(closure_request(question, request, engine, solved), engine, edges)
+            asked = closure_request(question, request, engine, solved)
+            closure = _close(replace(asked, driver_cuda=driver_cuda(question, cuda_releases)), engine, edges)
         except NoResolution as failure:
             if question.engine_version is not None or (isinstance(failure, ClosureFailure) and failure.unreachable):
                 raise
@@ -228,6 +229,12 @@ def check_release(question: Question, engine: Engine, cuda_releases: CudaRelease
             )
 
 
+def driver_cuda(question: Question, cuda_releases: CudaReleases) -> str | None:
+    """The newest CUDA release that the target's driver runs; None where the driver is not known."""
+    given = question.target.driver
+    return None if given is None else highest_cuda(parse_driver(given), cuda_releases)
+
+
 def closure_request(question: Question, request: LockRequest, engine: Engine, solved: Resolution) -> ClosureRequest:
     """What uv is asked: the engine at its release with the packages that the ways add."""
     added = _added(solved)
@@ -245,6 +252,9 @@ def closure_request(question: Question, request: LockRequest, engine: Engine, so
         cutoff=request.cutoff,
         indexes=indexes_of(request.indexes, engine.index, engine=engine, cuda=target.cuda, book=book),
         offline=request.offline,
+        cuda=engine.release.cuda,
+        gated=engine.gated,
+        sms=tuple(sorted({gpu.sm for gpu in target.gpus})),
     )
 
 
