@@ -18,7 +18,7 @@ from qresolve.gates import leaves
 from qresolve.judging import Answer, answer, answer_for
 from qresolve.knowledge.indexes import read_indexes
 from qresolve.knowledge.load import digest_of
-from qresolve.lanes import indexes_of, no_build, pair_constraints, releases_of_lane, same_lane
+from qresolve.lanes import indexes_of, no_build, pair_constraints, same_lane, take_lane
 from qresolve.ledger import ClosureFailed, Ledger
 from qresolve.lock.model import GatedBecause, Lock, LockedFormat, LockedPackage, LockedTarget
 from qresolve.measured import row_of_wheel
@@ -81,7 +81,7 @@ def make_lock(question: Question, request: LockRequest, edges: Edges, cuda_relea
     ledger = Ledger()
     failures: list[NoResolution] = []
     skipped: list[str] = []
-    skipped += take_lane(question)
+    skipped += take_lane(question, read_indexes())
     for _ in range(MOST_CLOSURES):
         if not question.releases():
             raise failures[0]
@@ -135,33 +135,6 @@ def make_lock(question: Question, request: LockRequest, edges: Edges, cuda_relea
         notes = (*skipped, *closure.notes, *_notes(question, request, found.engine, edges))
         return Locked(lock=lock, answer=found, ledger=ledger, notes=notes)
     raise NoResolution("the core and the closure do not come to a fixpoint")
-
-
-def take_lane(question: Question) -> tuple[str, ...]:
-    """Where a CUDA lane is asked for, leave only releases with a build for it, other builds than the default included.
-
-    Returns what is to be said of the newest release where it has none.
-
-    Raises:
-        NoResolution: no known release has one.
-    """
-    cuda, book = question.target.cuda, read_indexes()
-    if cuda is None:
-        return ()
-    question.builds = book.builds
-    if question.engine_version is not None:
-        return ()
-    newest = question.engine(question.releases()[0])
-    fitting = releases_of_lane(newest.name, newest.releases, cuda, book)
-    if newest.release.version in fitting:
-        said: tuple[str, ...] = ()
-    else:
-        message, hint = no_build(newest, cuda, book)
-        if not fitting:
-            raise NoResolution(message, hint=hint)
-        said = (message,)
-    question.excluded.update(set(question.releases()) - set(fitting))
-    return said
 
 
 def _gated_wheels(closure: Closure, engine: Engine) -> dict[str, str]:
