@@ -14,12 +14,14 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from qresolve.closure.request import NamedIndex
+from qresolve.errors import NoResolution
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from qresolve.knowledge.indexes import EngineBuild, IndexBook, KnownIndex
     from qresolve.knowledge.records import Engine, PackageIndex, Release
+    from qresolve.question import Question
 
 
 def same_lane(asked: str, built: str) -> bool:
@@ -71,6 +73,33 @@ def no_build(engine: Engine, cuda: str, book: IndexBook) -> tuple[str, str]:
     )
 
 
+def take_lane(question: Question, book: IndexBook) -> tuple[str, ...]:
+    """Where a CUDA lane is asked for, leave only releases with a build for it, other builds than the default included.
+
+    Returns what is to be said of the newest release where it has none.
+
+    Raises:
+        NoResolution: no known release has one.
+    """
+    cuda = question.target.cuda
+    if cuda is None:
+        return ()
+    question.builds = book.builds
+    if question.engine_version is not None:
+        return ()
+    newest = question.engine(question.releases()[0])
+    fitting = releases_of_lane(newest.name, newest.releases, cuda, book)
+    if newest.release.version in fitting:
+        said: tuple[str, ...] = ()
+    else:
+        message, hint = no_build(newest, cuda, book)
+        if not fitting:
+            raise NoResolution(message, hint=hint)
+        said = (message,)
+    question.excluded.update(set(question.releases()) - set(fitting))
+    return said
+
+
 def indexes_of(
     named: tuple[NamedIndex, ...],
     known: PackageIndex | None,
@@ -79,7 +108,7 @@ def indexes_of(
     cuda: str | None = None,
     book: IndexBook | None = None,
 ) -> tuple[NamedIndex, ...]:
-    """The user's indexes; the engine's own and the known ones that are needed, for packages that he binds to none.
+    """The user's indexes; the engine's own and the known ones that are needed, for packages the user binds to none.
 
     ``cuda`` is the asked lane, None where none was asked for.
     """

@@ -18,14 +18,14 @@ from qresolve.gates import leaves
 from qresolve.judging import Answer, answer, answer_for
 from qresolve.knowledge.indexes import read_indexes
 from qresolve.knowledge.load import digest_of
-from qresolve.lanes import indexes_of, no_build, pair_constraints, releases_of_lane, same_lane
+from qresolve.lanes import indexes_of, no_build, pair_constraints, same_lane, take_lane
 from qresolve.ledger import ClosureFailed, Ledger
 from qresolve.lock.model import GatedBecause, Lock, LockedFormat, LockedPackage, LockedTarget
 from qresolve.measured import image_projects, row_of_wheel
 from qresolve.model.asking import recorded_facts
 from qresolve.report.lock_text import refusal
 from qresolve.resolution import Core, Impossible, Resolution, solve
-from qresolve.target.drivers import describe_answer, driver_floor, driver_supports, parse_driver
+from qresolve.target.drivers import describe_answer, driver_floor, driver_supports, highest_cuda, parse_driver
 from qresolve.wheels.index import cuda_toolkit_pins
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def make_lock(question: Question, request: LockRequest, edges: Edges, cuda_relea
     ledger = Ledger()
     failures: list[NoResolution] = []
     skipped: list[str] = []
-    skipped += take_lane(question)
+    skipped += take_lane(question, read_indexes())
     for _ in range(MOST_CLOSURES):
         if not question.releases():
             raise failures[0]
@@ -99,7 +99,8 @@ def make_lock(question: Question, request: LockRequest, edges: Edges, cuda_relea
         try:
             check_release(question, engine, cuda_releases)
             edges.say(f"closing {engine.distribution} {solved.release}")
-            closure = _close(closure_request(question, request, engine, solved), engine, edges)
+            asked = closure_request(question, request, engine, solved)
+            closure = _close(replace(asked, driver_cuda=driver_cuda(question, cuda_releases)), engine, edges)
         except NoResolution as failure:
             if question.engine_version is not None or (isinstance(failure, ClosureFailure) and failure.unreachable):
                 other = question.lockable_instead(engine)
@@ -139,33 +140,6 @@ def make_lock(question: Question, request: LockRequest, edges: Edges, cuda_relea
         notes = (*skipped, *closure.notes, *_notes(question, request, found.engine, edges))
         return Locked(lock=lock, answer=found, ledger=ledger, notes=notes)
     raise NoResolution("the core and the closure do not come to a fixpoint")
-
-
-def take_lane(question: Question) -> tuple[str, ...]:
-    """Where a CUDA lane is asked for, leave only releases with a build for it, other builds than the default included.
-
-    Returns what is to be said of the newest release where it has none.
-
-    Raises:
-        NoResolution: no known release has one.
-    """
-    cuda, book = question.target.cuda, read_indexes()
-    if cuda is None:
-        return ()
-    question.builds = book.builds
-    if question.engine_version is not None:
-        return ()
-    newest = question.engine(question.releases()[0])
-    fitting = releases_of_lane(newest.name, newest.releases, cuda, book)
-    if newest.release.version in fitting:
-        said: tuple[str, ...] = ()
-    else:
-        message, hint = no_build(newest, cuda, book)
-        if not fitting:
-            raise NoResolution(message, hint=hint)
-        said = (message,)
-    question.excluded.update(set(question.releases()) - set(fitting))
-    return said
 
 
 def _gated_wheels(closure: Closure, engine: Engine) -> dict[str, str]:
@@ -255,6 +229,12 @@ def check_release(question: Question, engine: Engine, cuda_releases: CudaRelease
             )
 
 
+def driver_cuda(question: Question, cuda_releases: CudaReleases) -> str | None:
+    """The newest CUDA release that the target's driver runs; None where the driver is not known."""
+    given = question.target.driver
+    return None if given is None else highest_cuda(parse_driver(given), cuda_releases)
+
+
 def closure_request(question: Question, request: LockRequest, engine: Engine, solved: Resolution) -> ClosureRequest:
     """What uv is asked: the engine at its release with the packages that the ways add."""
     added = _added(solved)
@@ -272,6 +252,9 @@ def closure_request(question: Question, request: LockRequest, engine: Engine, so
         cutoff=request.cutoff,
         indexes=indexes_of(request.indexes, engine.index, engine=engine, cuda=target.cuda, book=book),
         offline=request.offline,
+        cuda=engine.release.cuda,
+        gated=engine.gated,
+        sms=tuple(sorted({gpu.sm for gpu in target.gpus})),
     )
 
 

@@ -23,13 +23,13 @@ _TIMEOUT = 15.0  # seconds, for one small request beside the resolution
 @contextmanager
 def open_edges(*, offline: bool) -> Iterator[Edges]:
     """The real edges with the user's own indexes; progress shows on a terminal alone."""
+    from qresolve.closure.closing import run_checked_closure  # noqa: PLC0415
     from qresolve.closure.indexes import read_user_indexes  # noqa: PLC0415
-    from qresolve.closure.solve import run_closure  # noqa: PLC0415
 
     indexes = read_user_indexes(os.environ, Path.home())
     with _progress() as say:
         yield Edges(
-            close=lambda request: run_closure(request, indexes, progress=say),
+            close=lambda request: run_checked_closure(request, indexes, progress=say),
             record=lambda package: read_record_digest(package, indexes, offline=offline),
             measure=lambda package: read_measured_wheel(package, indexes, offline=offline),
             newer=lambda project, known: read_newer_release(project, known, indexes),
@@ -112,13 +112,14 @@ def _keep(path: Path, text: str) -> None:
 def _fetch_record_digest(package: LockedPackage, indexes: UserIndexes) -> str | None:
     import httpx  # noqa: PLC0415 - only for wheels that are not recorded
 
-    from qresolve.closure.metadata import authenticated_url  # noqa: PLC0415
+    from qresolve.closure.credentials import authenticated_url  # noqa: PLC0415
+    from qresolve.closure.redirects import refuse_downgrade  # noqa: PLC0415
     from qresolve.errors import Unproved  # noqa: PLC0415
     from qresolve.wheels.ranges import HttpRanges, HttpxTransport  # noqa: PLC0415
     from qresolve.wheels.record import parse_record, record_digest  # noqa: PLC0415
     from qresolve.wheels.remote import ZipWheel  # noqa: PLC0415
 
-    with httpx.Client(timeout=_TIMEOUT, follow_redirects=True) as client:
+    with httpx.Client(timeout=_TIMEOUT, follow_redirects=True, event_hooks={"response": [refuse_downgrade]}) as client:
         try:
             wheel = ZipWheel(HttpRanges(HttpxTransport(client), authenticated_url(package.wheel.url, indexes)))
             names = [name for name in wheel.member_names() if name.endswith(".dist-info/RECORD")]

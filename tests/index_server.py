@@ -13,7 +13,13 @@
   ``server.url_with_credentials`` holds them.
 * ``server.fail("torch", 503)`` answers that status for a project's page; ``add(..., status=404)`` for one file;
   ``truncate=10`` sends only that many bytes, ``sha256="0"*64`` a wrong hash, ``broken=True`` closes the connection.
-* ``server.requests`` lists what was asked for, as ``"GET /simple/torch/"``.
+* ``server.fail("torch", 500, times=1)`` fails once and then answers; ``server.cut("torch", times=1)`` breaks a page off
+  in the middle; ``server.stall("torch")`` answers a page only when the server ends; ``server.redirect("torch", url)``
+  and ``server.redirect(wheel.filename, url)`` lead elsewhere.
+* ``IndexServer(etags=True)`` gives pages an ETag, wants them asked for again each time, and answers 304 where it holds.
+* ``IndexServer(certificate=self_signed(folder))`` speaks https; clients need ``SSL_CERT_FILE``.
+* ``labelled(wheel, "cu13")`` is a variant wheel, ``make_variants(...)`` the ``*-variants.json`` beside it.
+* ``server.requests`` lists what was asked for, as ``"GET /simple/torch/"``; ``server.answers`` has the status too.
 * ``folder_of(wheels, path)`` writes them as files, for ``--find-links`` or a ``file:`` index.
 """
 
@@ -25,9 +31,12 @@ import html
 import io
 import json
 import re
+import shutil
+import ssl
+import subprocess
 import threading
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
@@ -113,6 +122,65 @@ def make_wheel(
     )
 
 
+def labelled(wheel: MadeWheel, label: str) -> MadeWheel:
+    """The wheel as a variant wheel: with a label behind its tags."""
+    return replace(wheel, filename=f"{wheel.filename.removesuffix('.whl')}-{label}.whl")
+
+
+def make_variants(
+    name: str,
+    version: str,
+    variants: Mapping[str, Mapping[str, Mapping[str, Iterable[str]]]],
+    *,
+    namespaces: Iterable[str] = ("nvidia",),
+    providers: Mapping[str, object] | None = None,
+) -> MadeWheel:
+    """The ``*-variants.json`` of a release, as a file to add to the index."""
+    document = {
+        "$schema": "https://variants-schema.wheelnext.dev/v0.2.0.json",
+        "default-priorities": {"namespace": list(namespaces)},
+        "providers": dict(providers or {}),
+        "variants": {
+            label: {
+                space: {key: list(values) for key, values in features.items()} for space, features in spaces.items()
+            }
+            for label, spaces in variants.items()
+        },
+    }
+    return MadeWheel(
+        name=normalize(name),
+        version=version,
+        filename=f"{normalize(name).replace('-', '_')}-{version}-variants.json",
+        content=json.dumps(document).encode(),
+        metadata=b"",
+        requires_python=None,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """A certificate of this machine that signs itself, and its key."""
+
+    certificate: Path
+    key: Path
+
+
+def self_signed(folder: Path) -> Certificate | None:
+    """A fresh certificate for 127.0.0.1 and localhost, by the openssl command; None where there is none."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        return None
+    folder.mkdir(parents=True, exist_ok=True)
+    made = Certificate(certificate=folder / "certificate.pem", key=folder / "key.pem")
+    subprocess.run(
+        [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost", "-addext", "basicConstraints=critical,CA:TRUE",
+         "-keyout", str(made.key), "-out", str(made.certificate)],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return made
+
+
 def folder_of(wheels: Iterable[MadeWheel], folder: Path) -> Path:
     """Write the wheels into ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -140,15 +208,31 @@ class IndexServer:
     """See the module's docstring. Started by ``with``."""
 
     def __init__(
-        self, *, user: str | None = None, password: str | None = None, formats: tuple[str, ...] = ("json", "html")
+        self,
+        *,
+        user: str | None = None,
+        password: str | None = None,
+        formats: tuple[str, ...] = ("json", "html"),
+        etags: bool = False,
+        certificate: Certificate | None = None,
     ) -> None:
-        self.user, self.password, self.formats = user, password, formats
+        self.user, self.password, self.formats, self.etags = user, password, formats, etags
+        self.scheme = "http" if certificate is None else "https"
         self.requests: list[str] = []
+        self.answers: list[tuple[str, int]] = []
+        self.redirects: dict[str, str] = {}
+        self.cuts: dict[str, int] = {}
+        self.stalled: set[str] = set()
+        self.ending = threading.Event()
         self.projects: dict[str, list[ServedFile]] = {}
-        self.failures: dict[str, int] = {}
+        self.failures: dict[str, tuple[int, int | None]] = {}
         handler = type("Handler", (_Handler,), {"index": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate.certificate, certificate.key)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
 
     def __enter__(self) -> Self:
@@ -158,6 +242,7 @@ class IndexServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.ending.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -168,11 +253,12 @@ class IndexServer:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/simple"
+        return f"{self.scheme}://127.0.0.1:{self.port}/simple"
 
     @property
     def url_with_credentials(self) -> str:
-        return f"http://{quote(self.user or '')}:{quote(self.password or '')}@127.0.0.1:{self.port}/simple"
+        user, password = quote(self.user or "", safe=""), quote(self.password or "", safe="")
+        return f"{self.scheme}://{user}:{password}@127.0.0.1:{self.port}/simple"
 
     def add(
         self,
@@ -201,9 +287,21 @@ class IndexServer:
             self.projects.setdefault(wheel.name, []).append(served)
         return self
 
-    def fail(self, project: str, status: int) -> None:
-        """Answer ``status`` for the page of ``project``."""
-        self.failures[normalize(project)] = status
+    def fail(self, project: str, status: int, *, times: int | None = None) -> None:
+        """Answer ``status`` for the page of ``project``, the next ``times`` times or always."""
+        self.failures[normalize(project)] = (status, times)
+
+    def cut(self, project: str, *, times: int) -> None:
+        """Break the page of ``project`` off in the middle, the next ``times`` times."""
+        self.cuts[normalize(project)] = times
+
+    def stall(self, project: str) -> None:
+        """Do not answer for the page of ``project`` before the server ends."""
+        self.stalled.add(normalize(project))
+
+    def redirect(self, what: str, url: str) -> None:
+        """Lead from the page of a project, or from a file by its name, to ``url``."""
+        self.redirects[what if "." in what else normalize(what)] = url
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -236,19 +334,45 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(404, b"")
 
     def _page(self, project: str) -> None:
-        status = self.index.failures.get(project)
+        if project in self.index.stalled:
+            self.index.ending.wait()
+            self.close_connection = True
+            return
+        if project in self.index.redirects:
+            self._send(302, b"", {"Location": self.index.redirects[project]})
+            return
+        status, times = self.index.failures.get(project, (None, None))
+        if times is not None and status is not None:
+            if times > 0:
+                self.index.failures[project] = (status, times - 1)
+            else:
+                status = None
         served = self.index.projects.get(project)
         if status is not None or served is None:
             self._send(status or 404, b"")
             return
         accept = self.headers.get("Accept", "")
         if "json" in self.index.formats and ("json" in accept or self.index.formats == ("json",)):
-            self._send(200, self._json(project, served), {"Content-Type": _JSON})
+            self._text(project, self._json(project, served), {"Content-Type": _JSON})
         else:
-            self._send(200, self._html(project, served), {"Content-Type": _HTML})
+            self._text(project, self._html(project, served), {"Content-Type": _HTML})
+
+    def _text(self, project: str, body: bytes, headers: dict[str, str]) -> None:
+        """A page, whole or cut, or that the client's copy still holds."""
+        if self.index.etags:
+            headers |= {"ETag": f'"{hashlib.sha256(body).hexdigest()}"', "Cache-Control": "max-age=0"}
+            if self.headers.get("If-None-Match") == headers["ETag"]:
+                self._send(304, b"", headers)
+                return
+        if self.index.cuts.get(project, 0) > 0:
+            self.index.cuts[project] -= 1
+            self._send(200, body[: len(body) // 2], headers, length=len(body))
+            self.close_connection = True
+            return
+        self._send(200, body, headers)
 
     def _url(self, served: ServedFile) -> str:
-        return f"http://127.0.0.1:{self.index.port}/files/{quote(served.wheel.filename)}"
+        return f"{self.index.scheme}://127.0.0.1:{self.index.port}/files/{quote(served.wheel.filename)}"
 
     def _json(self, project: str, files: list[ServedFile]) -> bytes:
         rows = []
@@ -291,6 +415,9 @@ class _Handler(BaseHTTPRequestHandler):
         if served is None or (name != plain and not served.core_metadata):
             self._send(404, b"")
             return
+        if name in self.index.redirects:
+            self._send(302, b"", {"Location": self.index.redirects[name]})
+            return
         if name != plain:
             self._send(200, served.wheel.metadata)
             return
@@ -327,6 +454,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(
         self, status: int, body: bytes, headers: Mapping[str, str] | None = None, *, length: int | None = None
     ) -> None:
+        self.index.answers.append((f"{self.command} {unquote(self.path)}", status))
         self.send_response(status)
         for name, value in (headers or {}).items():
             self.send_header(name, value)

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
-from qresolve.closure.indexes import credential_urls
+from qresolve.closure.credentials import authenticated_url
+from qresolve.closure.redirects import refuse_downgrade
 
 if TYPE_CHECKING:
     from qresolve.closure.indexes import UserIndexes
     from qresolve.lock.model import LockedWheel
 
 _MOST = 4 * 1024 * 1024  # bytes
-
-
-def authenticated_url(url: str, indexes: UserIndexes) -> str:
-    """``url`` with the credentials of an index on the same host, where it has none."""
-    parts = urlsplit(url)
-    for known in credential_urls(indexes):
-        other = urlsplit(known)
-        user, _, host = other.netloc.rpartition("@")
-        if user and (other.scheme, host) == (parts.scheme, parts.netloc):
-            return urlunsplit((parts.scheme, f"{user}@{host}", parts.path, parts.query, ""))
-    return url
 
 
 def read_wheel_metadata(wheel: LockedWheel, indexes: UserIndexes, *, timeout: float = 15.0) -> str | None:
@@ -36,7 +26,7 @@ def read_wheel_metadata(wheel: LockedWheel, indexes: UserIndexes, *, timeout: fl
     url = authenticated_url(wheel.url, indexes)
     if urlsplit(url).scheme not in ("http", "https"):
         return None
-    with httpx.Client(timeout=timeout, follow_redirects=True) as client:
+    with httpx.Client(timeout=timeout, follow_redirects=True, event_hooks={"response": [refuse_downgrade]}) as client:
         try:
             beside = client.get(f"{url}.metadata")
             if beside.status_code == httpx.codes.OK and len(beside.content) <= _MOST:

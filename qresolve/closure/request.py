@@ -34,6 +34,11 @@ class ClosureRequest:
     RFC 3339 date (that day included, in UTC) or moment; None sets no limit and is never read as now.
     ``offline`` uses uv's cache alone. ``lockstep_exceptions`` are names that the user frees from the one-toolkit
     rule. ``timeout`` in seconds.
+
+    What is checked of the result: ``cuda`` is the CUDA release that the engine is built with, ``gated`` are packages
+    whose very files matter. Variant wheels are chosen for the GPUs ``sms`` and for ``driver_cuda``, the newest CUDA
+    release that the driver runs (None: not known). ``metadata`` holds name, version and requirements of releases
+    that are to be taken by these instead of by their own wheel's.
     """
 
     requirements: tuple[str, ...]
@@ -48,6 +53,11 @@ class ClosureRequest:
     offline: bool = False
     lockstep_exceptions: tuple[str, ...] = ()
     timeout: float = 900.0
+    cuda: str | None = None
+    gated: tuple[str, ...] = ()
+    sms: tuple[int, ...] = ()
+    driver_cuda: str | None = None
+    metadata: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

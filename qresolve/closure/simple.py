@@ -1,30 +1,38 @@
-"""The list of a project's files on an index (Simple API, JSON or HTML), read to explain a failure."""
+"""The list of a project's files on an index (Simple API, JSON or HTML): to explain a failure, to check hashes."""
 
 from __future__ import annotations
 
 import html
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urljoin, urlsplit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
+_SHA256 = re.compile(r"(?:^|&)sha256=([0-9a-fA-F]{64})(?:&|$)")
+_TRIES = 3
 _MOST = 64 * 1024 * 1024  # bytes of one page; the largest known are below 20 MB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectFile:
-    """One file. ``upload_time`` is RFC 3339 text, None where the index does not say. ``yanked`` is its reason."""
+    """One file. ``upload_time`` is RFC 3339 text, None where the index does not say. ``yanked`` is its reason.
+
+    ``url`` is the address as the page gives it, relative or not; ``sha256`` is None where the index gives none.
+    """
 
     filename: str
     requires_python: str | None = None
     upload_time: str | None = None
     yanked: str | None = None
+    url: str | None = None
+    sha256: str | None = None
+    size: int | None = None
 
 
 def parse_simple_json(text: str) -> tuple[ProjectFile, ...]:
@@ -39,11 +47,16 @@ def parse_simple_json(text: str) -> tuple[ProjectFile, ...]:
 
 def _parse_row(row: dict[str, Any]) -> ProjectFile:
     yanked = row.get("yanked", False)
+    hashes, size = row.get("hashes"), row.get("size")
+    sha256 = hashes.get("sha256") if isinstance(hashes, dict) else None
     return ProjectFile(
         filename=row["filename"],
         requires_python=row.get("requires-python") or None,
         upload_time=row.get("upload-time") or None,
         yanked=None if yanked is False else ("" if yanked is True else str(yanked)),
+        url=row["url"] if isinstance(row.get("url"), str) else None,
+        sha256=sha256.lower() if isinstance(sha256, str) else None,
+        size=size if isinstance(size, int) else None,
     )
 
 
@@ -63,6 +76,8 @@ class _Anchors(HTMLParser):
                 filename=unquote(urlsplit(href).path.rsplit("/", 1)[-1]),
                 requires_python=html.unescape(requires) if requires else None,
                 yanked=(values["data-yanked"] or "") if "data-yanked" in values else None,
+                url=href.partition("#")[0],
+                sha256=(match[1].lower() if (match := _SHA256.search(urlsplit(href).fragment)) else None),
             )
         )
 
@@ -77,28 +92,55 @@ def parse_simple_html(text: str) -> tuple[ProjectFile, ...]:
 def read_project_files(project: str, urls: Iterable[str], *, timeout: float = 15.0) -> tuple[ProjectFile, ...] | None:
     """The files of ``project`` on the first of ``urls`` that has it; None where none could be asked.
 
-    Credentials in an address, netrc, proxies and certificates of the environment are used. Only http(s) is.
-    """
-    import httpx  # noqa: PLC0415 - only a failure needs it
+    Credentials in an address, proxies and certificates of the environment are used. Only http(s) is.
 
-    if not re.fullmatch(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?", project):
+    Raises:
+        InsecureRedirect: an index leads from https to plain http.
+    """
+    for url in urls:
+        files = read_listing(project, url, timeout=timeout)
+        if files is not None:
+            return files
+    return None
+
+
+def read_listing(project: str, url: str, *, timeout: float = 15.0) -> tuple[ProjectFile, ...] | None:
+    """The files of ``project`` on one index; None where it has none of that name or does not answer.
+
+    An answer that breaks off, comes too late or is a server's failure is asked for again, a few times. Addresses are
+    made absolute.
+
+    Raises:
+        InsecureRedirect: the index leads from https to plain http.
+    """
+    import httpx  # noqa: PLC0415 - not every request needs it
+
+    from qresolve.closure.credentials import with_credentials  # noqa: PLC0415
+    from qresolve.closure.redirects import refuse_downgrade  # noqa: PLC0415
+
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?", project) or urlsplit(url).scheme not in ("http", "https"):
         return None
-    with httpx.Client(timeout=timeout, follow_redirects=True, headers={"Accept": _ACCEPT}) as client:
-        for url in urls:
-            if urlsplit(url).scheme not in ("http", "https"):
-                continue
+    hooks = {"response": [refuse_downgrade]}
+    with httpx.Client(timeout=timeout, follow_redirects=True, headers={"Accept": _ACCEPT}, event_hooks=hooks) as client:
+        for _ in range(_TRIES):
             try:
                 with client.stream("GET", f"{url.rstrip('/')}/{project}/") as answer:
-                    if answer.status_code != httpx.codes.OK:
+                    if answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR:
                         continue
+                    if answer.status_code != httpx.codes.OK:
+                        return None
                     body = bytearray()
                     for chunk in answer.iter_bytes():
                         body += chunk
                         if len(body) > _MOST:
                             return None
-                    kind = answer.headers.get("content-type", "")
-            except (httpx.HTTPError, httpx.InvalidURL):
+                    kind, base = answer.headers.get("content-type", ""), str(answer.url)
+            except (httpx.TransportError, httpx.StreamError):
                 continue
+            except (httpx.HTTPError, httpx.InvalidURL):
+                return None
             text = body.decode("utf-8", "replace")
-            return parse_simple_json(text) if "json" in kind else parse_simple_html(text)
+            files = parse_simple_json(text) if "json" in kind else parse_simple_html(text)
+            base = with_credentials(base, None)
+            return tuple(replace(file, url=urljoin(base, file.url)) if file.url else file for file in files)
     return None

@@ -81,6 +81,11 @@ def project_text(request: ClosureRequest, also: tuple[str, ...] = ()) -> str:
             | ({"format": "flat"} if index.flat else {})
             for index in sorted(explicit, key=lambda index: index.name)
         ]
+    if request.metadata:
+        settings["dependency-metadata"] = [
+            {"name": name, "version": version, "requires-dist": list(requires)}
+            for name, version, requires in request.metadata
+        ]
     project = {
         "project": {"name": PROJECT, "version": "0", "dependencies": list(direct)},
         "tool": {"uv": settings},

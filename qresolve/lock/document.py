@@ -82,7 +82,7 @@ def environment_marker(target: LockedTarget) -> str:
 def _package_table(package: LockedPackage) -> dict[str, Any]:
     wheel = package.wheel
     because = package.because
-    reasons: dict[str, Any] = {"index": package.index}
+    reasons: dict[str, Any] = _without_none({"index": package.index, "variant": wheel.variant})
     if because is not None:
         reasons |= _without_none(
             {
@@ -267,6 +267,7 @@ def _parse_package(table: Table) -> LockedPackage:
             sha256=wheel.table("hashes").text("sha256"),
             size=wheel.whole("size") if "size" in wheel else None,
             upload_time=None if uploaded is None else _shown_moment(uploaded),
+            variant=reasons.optional_text("variant"),
         ),
         index=reasons.text("index"),
         index_url=table.optional_text("index"),

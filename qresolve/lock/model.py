@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 class LockedWheel:
     """One wheel file: where it is and what its bytes are.
 
-    ``url`` never holds credentials. ``size`` is in bytes. ``upload_time`` is RFC 3339 text, kept raw.
+    ``url`` never holds credentials. ``size`` is in bytes. ``upload_time`` is RFC 3339 text, kept raw. ``variant`` is
+    the label of a variant wheel: the file at ``url`` has it at the end of its name, and ``filename`` is without it, as
+    installers take no such name from a lock.
     """
 
     filename: str
@@ -21,6 +23,7 @@ class LockedWheel:
     sha256: str
     size: int | None = None
     upload_time: str | None = None
+    variant: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -187,7 +187,7 @@ def test_glibc_is_said_by_name(index: IndexServer, capsys: pytest.CaptureFixture
 
 def test_a_package_bound_to_an_index_never_comes_from_another(index: IndexServer) -> None:
     with IndexServer() as private:
-        private.add(make_wheel("humming-kernels", "0.1.19", files={"humming.py": "private = 1\n"}))
+        private.add(make_wheel("humming-kernels", "0.1.19", files={"humming.py": "private = 1\n"}, build="1"))
         index.add(make_wheel("humming-kernels", "0.1.19.post9"))
         assert main([*ASKED, "--index", f"mine={private.url}=humming-kernels"]) == 0
         package = next(item for item in tomli.loads(_text())["packages"] if item["name"] == "humming-kernels")
