@@ -76,7 +76,7 @@ def read_measured_wheel(package: LockedPackage, indexes: UserIndexes, *, offline
     import httpx  # noqa: PLC0415 - only for wheels that are not recorded
 
     from qresolve.closure.lockstep import read_lockstep_rules  # noqa: PLC0415
-    from qresolve.closure.metadata import authenticated_url  # noqa: PLC0415
+    from qresolve.closure.credentials import authenticated_url  # noqa: PLC0415
     from qresolve.wheels.opened import opened_folder, read_opened_row  # noqa: PLC0415
     from qresolve.wheels.ranges import HttpRanges, HttpxTransport  # noqa: PLC0415
     from qresolve.wheels.remote import ZipWheel  # noqa: PLC0415

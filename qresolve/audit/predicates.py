@@ -64,7 +64,9 @@ class Simulation:
         )
 
 
-def _no_image_measured(_project: str, _library: str, _unit: str) -> tuple[ImageArch, ...] | None:
+def _no_image_measured(
+    _project: str, _library: str, _unit: str, _scheme: Scheme | None = None, /
+) -> tuple[ImageArch, ...] | None:
     return None
 
 

@@ -152,7 +152,7 @@ def _absence(units: list[Seen], ours: list[Seen], *, gpu: str, product: Product)
 
 
 def _names(seen: list[Seen]) -> str:
-    names = list(dict.fromkeys(one.unit or f"a unit of {one.library.rpartition('/')[2]}" for one in seen))
+    names = list(dict.fromkeys(f"{one.unit or 'a unit'} in {_stem(one.library)}" for one in seen))
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
@@ -161,3 +161,7 @@ def _places(seen: list[Seen], gpu: str, product: Product) -> str:
     held = sorted({name for one in seen for name in product.among(one.instructions)})
     shown = ", ".join(held[:3]) + (" …" if len(held) > 3 else "")
     return f"{_names(seen)}: {', '.join(images)} loads on {gpu} and holds {shown}"
+
+
+def _stem(path: str) -> str:
+    return path.rpartition("/")[2].partition(".")[0] or path

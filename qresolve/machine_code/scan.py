@@ -11,17 +11,17 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from qresolve.arch import ImageArch
 from qresolve.errors import Unproved
 from qresolve.machine_code.cubin import Cubin, parse_cubin
 from qresolve.machine_code.elf import CUBIN_MACHINE, ElfInvalid, parse_library
 from qresolve.machine_code.fatbin import MAGIC, FatbinInvalid, parse_section
-from qresolve.machine_code.payload import decompress
+from qresolve.machine_code.payload import read_payload
 from qresolve.machine_code.sass import tensor_instructions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from qresolve.arch import ImageArch
     from qresolve.machine_code.elf import LooseCubin
     from qresolve.machine_code.fatbin import Buffer, Compression, Container, Entry
 
@@ -117,10 +117,18 @@ def scan_binary(
     raise NotABinary(f"{path}: neither an ELF library, nor a fatbin container, nor a cubin")
 
 
+def arch_of(cubin: Cubin) -> ImageArch:
+    """The arch of a cubin that is in no container.
+
+    Without a note that gives the suffix it is taken for the exact part alone: so it runs nowhere that it might not.
+    """
+    return ImageArch(sm=cubin.sm, suffix="a" if cubin.suffix is None else cubin.suffix)
+
+
 def _scan_cubin(data: Buffer, *, path: str) -> BinaryScan:
     cubin = parse_cubin(data)
     size = len(memoryview(data))
-    image = _scan_code(data, cubin, arch=cubin.arch, compression="raw", stored=size, raw=size)
+    image = _scan_code(data, cubin, arch=arch_of(cubin), compression="raw", stored=size, raw=size)
     unit = UnitScan(name=None, section="", offset=0, images=(image,))
     return BinaryScan(path=path, kind="cubin", size=size, units=(unit,))
 
@@ -130,11 +138,12 @@ def _scan_loose(
 ) -> UnitScan:
     code = memoryview(data)[loose.offset : loose.offset + loose.length]
     cubin = parse_cubin(code)
-    if cubin.arch in wanted((cubin.arch,)):
-        image = _scan_code(code, cubin, arch=cubin.arch, compression="raw", stored=loose.length, raw=loose.length)
+    arch = arch_of(cubin)
+    if arch in wanted((arch,)):
+        image = _scan_code(code, cubin, arch=arch, compression="raw", stored=loose.length, raw=loose.length)
     else:
         image = ImageScan(
-            arch=cubin.arch, compression="raw", stored_length=loose.length, raw_length=loose.length, why="not read"
+            arch=arch, compression="raw", stored_length=loose.length, raw_length=loose.length, why="not read"
         )
     return UnitScan(name=None, section=loose.section, offset=loose.offset, images=(image,))
 
@@ -166,13 +175,13 @@ def _scan_entry(data: Buffer, entry: Entry, *, arch: ImageArch, read: bool) -> I
             raw_length=entry.raw_length,
             why=why,
         )
-    code = decompress(data, entry)
+    code = read_payload(data, entry)
     try:
         cubin = parse_cubin(code)
     except ElfInvalid as error:
         raise FatbinInvalid(f"its image is no cubin: {error.problem}", offset=entry.offset) from error
-    if cubin.arch.sm != arch.sm:
-        raise FatbinInvalid(f"the header says {arch} and its cubin {cubin.arch}", offset=entry.offset)
+    if cubin.sm != arch.sm:
+        raise FatbinInvalid(f"the header says {arch} and its cubin sm_{cubin.sm}", offset=entry.offset)
     return _scan_code(
         code,
         cubin,
@@ -201,6 +210,6 @@ def _scan_code(
         raw_length=raw,
         instructions=None if why else dict(sorted(found.items())),
         kernels=tuple(kernel.name for kernel in cubin.kernels),
-        tool=cubin.tool,
+        tool=None if cubin.tool is None else f"{cubin.tool.name}: {cubin.tool.version}",
         why=why,
     )
