@@ -75,8 +75,8 @@ def read_measured_wheel(package: LockedPackage, indexes: UserIndexes, *, offline
     """What is inside a wheel that the wheel index does not know; None where it cannot be opened."""
     import httpx  # noqa: PLC0415 - only for wheels that are not recorded
 
-    from qresolve.closure.lockstep import read_lockstep_rules  # noqa: PLC0415
     from qresolve.closure.credentials import authenticated_url  # noqa: PLC0415
+    from qresolve.closure.lockstep import read_lockstep_rules  # noqa: PLC0415
     from qresolve.wheels.opened import opened_folder, read_opened_row  # noqa: PLC0415
     from qresolve.wheels.ranges import HttpRanges, HttpxTransport  # noqa: PLC0415
     from qresolve.wheels.remote import ZipWheel  # noqa: PLC0415

@@ -139,8 +139,9 @@ def _decide(
 def _absence(units: list[Seen], ours: list[Seen], *, gpu: str, product: Product) -> str:
     if other := [one for one in ours if one.state == "other"]:
         held = sorted({name for one in other for name in one.instructions})
-        said = f"multiplies by {', '.join(held)}" if held else "holds no tensor-core instruction"
-        return f"{_names(other)} loads on {gpu} and {said}, none of it {product.name}"
+        if not held:
+            return f"{_names(other)} loads on {gpu} and holds no tensor-core instruction"
+        return f"{_names(other)} loads on {gpu} and multiplies by {', '.join(held)}, none of it {product.name}"
     if ours:
         return f"{_names(ours)} has no image that loads on {gpu}"
     loads = sum(one.image is not None for one in units)

@@ -61,9 +61,28 @@ def build_libraries(folder: Path) -> None:
         leftover.unlink()
 
 
+def build_native(folder: Path) -> None:
+    """A library with real tensor-core instructions, named as vLLM's so that its units are known (``native/*.cu``)."""
+    units = {
+        "nvfp4_scaled_mm_sm120_kernels": ("size", ("sm_80", "sm_120f")),
+        "scaled_mm_c2x": ("speed", ("sm_89", "sm_90", "compute_89")),
+        "nvfp4_quant_kernels": ("size", ("sm_100f", "sm_120f")),
+    }
+    objects = []
+    for unit, (mode, targets) in units.items():
+        command = ["nvcc", "-c", "-Xcompiler=-fPIC,-Os", f"--compress-mode={mode}"]
+        _run(*command, *_generate_code(targets), f"{unit}.cu", "-o", f"{unit}.o", folder=folder)
+        objects.append(f"{unit}.o")
+    _run("gcc", "-shared", *objects, "-o", "_C_stable_libtorch.abi3.so", folder=folder)
+    for leftover in folder.glob("*.o"):
+        leftover.unlink()
+
+
 if __name__ == "__main__":
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE
     build_fatbins(target)
     build_libraries(target)
+    shutil.copytree(HERE / "native", target / "native", dirs_exist_ok=True)
+    build_native(target / "native")
     if target != HERE:
         (target / "tiny.cu").unlink()

@@ -5,14 +5,17 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from qresolve.arch import ImageArch
 from qresolve.machine_code.cubin import parse_cubin
 from qresolve.machine_code.fatbin import parse_section
 from qresolve.machine_code.payload import read_payload
 from qresolve.machine_code.scan import scan_binary
+
+if TYPE_CHECKING:
+    from qresolve.arch import ImageArch
 
 FATBINS = Path(__file__).resolve().parents[2] / "data" / "fatbins"
 
