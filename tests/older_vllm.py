@@ -25,18 +25,10 @@ FP8: Mapping[str, Value] = {"workload.quantizer": "fp8"}
 MODELOPT: Mapping[str, Value] = {"workload.quantizer": "modelopt"}
 
 
-def judged(
-    release: str,
-    key: str,
-    sm: int,
-    *,
-    host: Host = BARE,
-    machine: str = "x86_64",
-    assumed: Mapping[str, Value] = NOTHING,
-) -> Outcome:
+def judged(release: str, key: str, sm: int, *, host: Host = BARE, assumed: Mapping[str, Value] = NOTHING) -> Outcome:
     """The one outcome on a host that is known; one with a toolkit shows its nvcc on PATH."""
     known = {**({"host.nvcc-on-path": True} if host.nvcc is not None else {}), **assumed}
-    found = release_bench(release, key, sm, host=host, machine=machine, assumed=known).outcomes()
+    found = release_bench(release, key, sm, host=host, machine="x86_64", assumed=known).outcomes()
     assert len(found) == 1, [item.outcome for item in found]
     return found[0].outcome
 
@@ -49,3 +41,8 @@ def first_native(release: str, key: str, sm: int) -> Way | None:
     """The way with the fewest settings that is native on every host."""
     laid_out = release_bench(release, key, sm, host=ANY_HOST, machine="x86_64", assumed=NOTHING)
     return next((way for way in ways(laid_out) if way.outcome.verdict == "native"), None)
+
+
+def unless_torch_lacks_it(release: str, sm: int, verdict: str) -> str:
+    """The verdict, but for 0.9.2 on Blackwell: its torch, as the default index has it, is built with CUDA 12.6."""
+    return "unknown" if release == "0.9.2" and sm >= 100 else verdict

@@ -423,9 +423,10 @@ CLASHING = "fp8@channel-dynamic:moe,nvfp4@w4a4:moe"
 
 
 def test_formats_that_each_hold_alone_and_not_together_are_not_said_to_hold(explain: Callable[..., Ran]) -> None:
+    newest = ("--engine", "vllm==0.33.0")  # older releases have variables of their own for each
     for one in CLASHING.split(","):
-        assert explain("--gpu", "sm120", "--formats", one).code == 0
-    ran = explain("--gpu", "sm120", "--formats", CLASHING, "--json")
+        assert explain("--gpu", "sm120", "--formats", one, *newest).code == 0
+    ran = explain("--gpu", "sm120", "--formats", CLASHING, "--json", *newest)
     assert ran.code != 0
     assert [row["holds"] for row in asked(ran.json)].count(False) == 1
     (row,) = (row for row in asked(ran.json) if not row["holds"])

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from qresolve.measured import row_for
 from qresolve.setting import Setting
 from tests.knowledge_support import release_bench
 from tests.older_vllm import BARE, FP8, NOTHING, RELEASES, TOOLKIT, first_native, judged, name_of
@@ -21,19 +20,16 @@ if TYPE_CHECKING:
 EXPERTS = "nvfp4@w4a4:moe"
 
 
-@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 @pytest.mark.parametrize("release", RELEASES)
-def test_nvfp4_experts_are_native_only_where_an_image_loads(release: str, machine: str) -> None:
-    if row_for("vllm", release, machine) is None:
-        return
+def test_nvfp4_experts_are_native_only_where_an_image_loads(release: str) -> None:
     # Without FlashInfer: from 0.15.1 on a variable (or a backend that is named) takes it off the ladder.
     off: Mapping[str, Value] = {"env.VLLM_USE_FLASHINFER_MOE_FP4": "0"}
     for sm in (103, 110, 121):
-        found = judged(release, EXPERTS, sm, machine=machine, assumed=off)
+        found = judged(release, EXPERTS, sm, assumed=off)
         assert (found.verdict, found.gate) == ("broken", "image"), sm
-    datacenter = judged(release, EXPERTS, 100, machine=machine, assumed=off)
+    datacenter = judged(release, EXPERTS, 100, assumed=off)
     assert datacenter.verdict == ("unknown" if release == "0.9.2" else "native")
-    geforce = judged(release, EXPERTS, 120, machine=machine, assumed=off)
+    geforce = judged(release, EXPERTS, 120, assumed=off)
     assert geforce.verdict == ("broken" if release in {"0.9.2", "0.11.2"} else "native")
 
 
