@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 # Far above any image met (the largest of the measured wheels has under 100 MB); bounds what a forged header can cost.
 MOST_BYTES = 1 << 30
+# No byte of an lz4 block stands for more than this many.
+_LZ4_RATIO = 255
 
 
 def read_payload(data: Buffer, entry: Entry) -> memoryview | bytes:
@@ -53,6 +55,9 @@ def _zstd(stored: memoryview, entry: Entry) -> bytes:
 def _lz4(stored: memoryview, entry: Entry) -> bytes:
     import lz4.block  # noqa: PLC0415 - only where something is compressed with it
 
+    if entry.raw_length > _LZ4_RATIO * len(stored):
+        problem = f"{len(stored)} bytes of lz4 cannot hold an image of {entry.raw_length}"
+        raise FatbinInvalid(problem, offset=entry.payload_offset)
     try:
         return bytes(lz4.block.decompress(stored, uncompressed_size=entry.raw_length))
     except (lz4.block.LZ4BlockError, ValueError, MemoryError) as error:
