@@ -82,7 +82,8 @@ if __name__ == "__main__":
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE
     build_fatbins(target)
     build_libraries(target)
-    shutil.copytree(HERE / "native", target / "native", dirs_exist_ok=True)
+    if target != HERE:
+        shutil.copytree(HERE / "native", target / "native")
     build_native(target / "native")
     if target != HERE:
         (target / "tiny.cu").unlink()

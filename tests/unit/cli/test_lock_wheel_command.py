@@ -6,7 +6,7 @@ import email
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import tomli
@@ -51,7 +51,7 @@ def built(folder: Path, library: Path, version: str = "0.33.0+mine") -> Path:
     return folder / wheel.filename
 
 
-def locked() -> tuple[str, dict[str, object]]:
+def locked() -> tuple[str, dict[str, Any]]:
     document = tomli.loads(Path("pylock.toml").read_text(encoding="utf-8"))
     (row,) = document["tool"]["qresolve"]["formats"]
     package = next(one for one in document["packages"] if one["name"] == "vllm")
@@ -64,7 +64,7 @@ def test_a_kernel_that_was_built_in_is_found_and_used(index: IndexServer, tmp_pa
     route, package = locked()
     assert "cutlass" in route.lower()
     assert package["version"] == "0.33.0+mine"
-    (file,) = package["wheels"]  # type: ignore[misc]
+    (file,) = package["wheels"]
     assert file["name"] == wheel.name
     assert not any("vllm" in request and ".whl" in request for request in index.requests)
 

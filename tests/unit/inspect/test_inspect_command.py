@@ -87,7 +87,7 @@ def test_headers_alone_decompress_nothing(capsys: pytest.CaptureFixture[str]) ->
     assert code == 0
     (binary,) = report["binaries"]
     assert all(image["instructions"] is None for unit in binary["units"] for image in unit["images"])
-    assert {load["arch"]: load["specific"] for load in binary["loads"]}["sm121"] == 1
+    assert {load["arch"]: load["specific"] for load in binary["loads"]}["sm121"] == 2
 
 
 def test_wheels_and_folders_are_the_same_subject(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
