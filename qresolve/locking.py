@@ -21,12 +21,12 @@ from qresolve.knowledge.load import digest_of
 from qresolve.lanes import indexes_of, no_build, pair_constraints, same_lane, take_lane
 from qresolve.ledger import ClosureFailed, Ledger
 from qresolve.lock.model import GatedBecause, Lock, LockedFormat, LockedPackage, LockedTarget
-from qresolve.measured import image_projects, row_of_wheel
+from qresolve.measured import image_projects
 from qresolve.model.asking import recorded_facts
 from qresolve.report.lock_text import refusal
 from qresolve.resolution import Core, Impossible, Resolution, solve
 from qresolve.target.drivers import describe_answer, driver_floor, driver_supports, highest_cuda, parse_driver
-from qresolve.wheels.index import cuda_toolkit_pins
+from qresolve.wheels.index import cuda_toolkit_pins, read_row_of_wheel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -157,7 +157,7 @@ def open_unknown_wheels(question: Question, engine: Engine, closure: Closure, ed
     """
     for project in image_projects(engine):
         package = next((item for item in closure.packages if item.name == project), None)
-        if package is None or row_of_wheel(project, package.wheel.sha256) is not None:
+        if package is None or read_row_of_wheel(project, package.wheel.sha256) is not None:
             continue
         edges.say(f"reading the kernels of {package.wheel.filename}")
         if (row := edges.measure(package)) is not None:
@@ -383,7 +383,7 @@ def _with_reason(package: LockedPackage, engine: Engine, solved: Resolution, edg
             if any(leaf.fact == fact for leaf in leaves(gate.when)):
                 routes.add(route.id)
                 gates.add(f"{route.id}/{gate.id}")
-    row = row_of_wheel(package.name, package.wheel.sha256)
+    row = read_row_of_wheel(package.name, package.wheel.sha256)
     declared = row.declared.cuda if row is not None else None
     cuda = engine.release.cuda if package.name == engine.distribution else declared
     because = GatedBecause(
@@ -404,7 +404,7 @@ def _refused(question: Question, *, closed: str | None = None) -> QResolveError:
     message, hint = refusal(found, short)
     engine = found.engine
     own = question.wheels[closed][engine.distribution] if closed is not None else None
-    if own is not None and row_of_wheel(engine.distribution, own) is None and own not in question.opened:
+    if own is not None and read_row_of_wheel(engine.distribution, own) is None and own not in question.opened:
         message += (
             f" The index's {engine.distribution} {closed} is not a file that was measured: its kernels are unknown."
         )

@@ -53,11 +53,11 @@ def read_record_digest(package: LockedPackage, indexes: UserIndexes, *, offline:
 
     None where it is not recorded and cannot be read; then only the version is checked after installation.
     """
-    from qresolve.wheels.index import read_wheel_index  # noqa: PLC0415
+    from qresolve.wheels.index import read_row_of_wheel  # noqa: PLC0415
 
-    for row in read_wheel_index(package.name):
-        if row.sha256 == package.wheel.sha256 and row.measured is not None:
-            return row.measured.record
+    row = read_row_of_wheel(package.name, package.wheel.sha256)
+    if row is not None and row.measured is not None:
+        return row.measured.record
     kept = _record_folder() / package.wheel.sha256
     try:
         return kept.read_text(encoding="ascii")

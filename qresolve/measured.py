@@ -11,7 +11,7 @@ from qresolve.facts import ABSENT, Fact
 from qresolve.gates import leaves
 from qresolve.inspect.families import read_families
 from qresolve.machine_code.instructions import read_instructions
-from qresolve.wheels.index import images_of, read_wheel_index
+from qresolve.wheels.index import images_of, read_row_of_wheel, read_rows_of_release
 from qresolve.wheels.triton import Result, read_measured
 
 if TYPE_CHECKING:
@@ -26,20 +26,8 @@ if TYPE_CHECKING:
 
 def row_for(project: str, version: str, machine: str) -> WheelRow | None:
     """The row of the wheel index for that release and machine (``x86_64``, ``aarch64``); None: not recorded."""
-    wanted = Version(version)
-    return next(
-        (
-            row
-            for row in read_wheel_index(project)
-            if Version(row.version) == wanted and row.filename.removesuffix(".whl").endswith(f"_{machine}")
-        ),
-        None,
-    )
-
-
-def row_of_wheel(project: str, sha256: str) -> WheelRow | None:
-    """The row of exactly that file; None: it was never looked at, whatever its name says."""
-    return next((row for row in read_wheel_index(project) if row.sha256 == sha256), None)
+    rows = read_rows_of_release(project, version)
+    return next((row for row in rows if row.filename.removesuffix(".whl").endswith(f"_{machine}")), None)
 
 
 def build_cuda(row: WheelRow) -> str | None:
@@ -108,7 +96,9 @@ def _row(
 ) -> WheelRow | None:
     """The project's row: of the very file where ``wheels`` names files, else of its version on the machine."""
     if wheels is not None:
-        return (row_of_wheel(project, wheels[project]) or opened.get(wheels[project])) if project in wheels else None
+        return (
+            (read_row_of_wheel(project, wheels[project]) or opened.get(wheels[project])) if project in wheels else None
+        )
     return row_for(project, versions[project], machine) if project in versions else None
 
 

@@ -17,7 +17,7 @@ from qresolve.closure.lockstep import (
     read_lockstep_rules,
 )
 from qresolve.closure.uv import UvStopped, run_uv_compile
-from qresolve.wheels.index import cuda_toolkit_pins, read_wheel_index
+from qresolve.wheels.index import cuda_toolkit_pins, read_rows_of_release
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,13 +31,8 @@ _ATTEMPTS = 3  # a second release can only come in when the first one's constrai
 
 def recorded_requirements(name: str, version: str) -> tuple[str, ...] | None:
     """What the wheel index says that ``name`` at ``version`` requires; None: not recorded."""
-    from packaging.version import Version  # noqa: PLC0415
-
-    wanted = Version(version)
-    for row in read_wheel_index(name):
-        if Version(row.version) == wanted:
-            return row.declared.requires_dist
-    return None
+    rows = read_rows_of_release(name, version)
+    return rows[0].declared.requires_dist if rows else None
 
 
 def marker_environment(request: ClosureRequest) -> dict[str, str]:

@@ -11,11 +11,17 @@ from __future__ import annotations
 
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qresolve.data import data_folder
 from qresolve.errors import DataInvalid
-from qresolve.wheels.index_text import TOOLKIT_PROJECT, parse_cuda_toolkits, parse_wheel_index
+from qresolve.wheels.index_text import (
+    TOOLKIT_PROJECT,
+    decode,
+    parse_cuda_toolkits,
+    parse_some_rows,
+    parse_wheel_index,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,8 +100,52 @@ def read_wheel_index(name: str) -> tuple[WheelRow, ...]:
     Raises:
         DataInvalid: the file is wrong, with file and path.
     """
+    path = _path(name)
+    return parse_wheel_index(_read_text(path), file=path.name) if path is not None else ()
+
+
+@cache
+def read_rows_of_release(name: str, version: str) -> tuple[WheelRow, ...]:
+    """The rows of one release of the project ``name``; none where the index does not know it.
+
+    Raises:
+        DataInvalid: the file is wrong, with file and path.
+    """
+    from packaging.version import InvalidVersion, Version  # noqa: PLC0415 - keeps this module's import fast
+
+    wanted = Version(version)
+
+    def same(text: str) -> bool:
+        try:
+            return text == version or Version(text) == wanted
+        except InvalidVersion:
+            return False
+
+    return parse_some_rows(_decoded(name), file=f"{name}.json", key="version", wanted=same) if _path(name) else ()
+
+
+@cache
+def read_row_of_wheel(name: str, sha256: str) -> WheelRow | None:
+    """The row of exactly one file; None: it was never looked at, whatever its name says.
+
+    Raises:
+        DataInvalid: the file is wrong, with file and path.
+    """
+    if not _path(name):
+        return None
+    found = parse_some_rows(_decoded(name), file=f"{name}.json", key="sha256", wanted=sha256.__eq__)
+    return found[0] if found else None
+
+
+def _path(name: str) -> Path | None:
     path = data_folder("wheel_index") / f"{name}.json"
-    return parse_wheel_index(_read_text(path), file=path.name) if path.is_file() else ()
+    return path if path.is_file() else None
+
+
+@cache
+def _decoded(name: str) -> Any:
+    path = data_folder("wheel_index") / f"{name}.json"
+    return decode(_read_text(path), file=path.name)
 
 
 @cache

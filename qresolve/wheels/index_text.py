@@ -21,7 +21,7 @@ from qresolve.wheels.index_rows import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 SCHEMA = "qresolve.wheel_index/2"
 TOOLKIT_SCHEMA = "qresolve.cuda_toolkit/1"
@@ -31,11 +31,23 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _RECORD = re.compile(r"sha256:[0-9a-f]{64}")
 
 
-def _document(text: str, *, file: str, schema: str) -> Table:
+def decode(text: str, *, file: str) -> Any:
+    """The values of a file's JSON.
+
+    Raises:
+        DataInvalid: it is none.
+    """
     try:
-        values = json.loads(text)
+        return json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
         raise DataInvalid(f"{file}: not valid JSON: {error}") from error
+
+
+def _document(text: str, *, file: str, schema: str) -> Table:
+    return _table(decode(text, file=file), file=file, schema=schema)
+
+
+def _table(values: Any, *, file: str, schema: str) -> Table:
     if not isinstance(values, dict):
         raise DataInvalid(f"{file}: must be an object")
     document = Table(values, file=file)
@@ -53,14 +65,33 @@ def parse_wheel_index(text: str, *, file: str) -> tuple[WheelRow, ...]:
     project = document.text("project")
     rows: dict[str, WheelRow] = {}
     for table in document.tables("rows"):
-        row = _parse_row(table)
-        if row.name != project:
-            raise table.fail("name", f"is {row.name!r} in the file of {project!r}")
+        row = _parse_row_of(table, project)
         if row.sha256 in rows:
             raise table.fail("sha256", "stands twice")
         rows[row.sha256] = row
     document.done()
     return tuple(rows.values())
+
+
+def parse_some_rows(values: Any, *, file: str, key: str, wanted: Callable[[str], bool]) -> tuple[WheelRow, ...]:
+    """The rows of a decoded file whose text under ``key`` is ``wanted``; only these are looked at closely.
+
+    Files hold every release that there are records of, and a question is about one: reading all of them strictly would
+    take longer than answering. The tests read all.
+
+    Raises:
+        DataInvalid: as :func:`parse_wheel_index`, for the rows that are taken.
+    """
+    document = _table(values, file=file, schema=SCHEMA)
+    project = document.text("project")
+    return tuple(_parse_row_of(row, project) for row in document.tables("rows") if wanted(row.text(key)))
+
+
+def _parse_row_of(table: Table, project: str) -> WheelRow:
+    row = _parse_row(table)
+    if row.name != project:
+        raise table.fail("name", f"is {row.name!r} in the file of {project!r}")
+    return row
 
 
 def _parse_row(table: Table) -> WheelRow:

@@ -5,6 +5,8 @@ Each was a wrong answer of something: of a predicate, of a list of archs, or of 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from qresolve.arch import Loadability, best_loadability, read_architectures
@@ -12,15 +14,15 @@ from qresolve.machine_code.instructions import read_instructions
 from qresolve.measured import row_for
 from qresolve.wheels.index import ANY_UNIT, images_of
 
+if TYPE_CHECKING:
+    from qresolve.wheels.index_rows import WheelRow
+
 ARCHITECTURES = read_architectures()
 STABLE = "vllm/_C_stable_libtorch.abi3.so"
 OLD = "vllm/_C.abi3.so"
 
 
-def loads(
-    project: str, version: str, machine: str, library: str, unit: str, sm: int, product: str | None = None
-) -> Loadability:
-    row = row_for(project, version, machine)
+def loads(row: WheelRow | None, library: str, unit: str, *, sm: int, product: str | None = None) -> Loadability:
     assert row is not None
     wanted = None if product is None else read_instructions().named(product)
     assert (product is None) == (wanted is None)
@@ -30,7 +32,7 @@ def loads(
 
 
 @pytest.mark.parametrize(
-    ("version", "machine", "library", "unit", "sm", "product", "expected"),
+    "case",
     [
         # vLLM 0.9.2: its predicate says yes for sm120. There is no kernel, and of the experts' one a shell.
         ("0.9.2", "x86_64", OLD, "nvfp4_scaled_mm_sm120_kernels", 120, "nvfp4", "none"),
@@ -61,23 +63,24 @@ def loads(
         ("0.33.0", "x86_64", STABLE, "nvfp4_scaled_mm_sm120_kernels", 120, "mxfp4", "none"),
     ],
 )
-def test_what_vllm_wheels_hold(
-    version: str, machine: str, library: str, unit: str, sm: int, product: str | None, expected: str
-) -> None:
-    assert loads("vllm", version, machine, library, unit, sm, product).value == expected
+def test_what_vllm_wheels_hold(case: tuple[str, str, str, str, int, str | None, str]) -> None:
+    version, machine, library, unit, sm, product, expected = case
+    assert loads(row_for("vllm", version, machine), library, unit, sm=sm, product=product).value == expected
 
 
 def test_nothing_of_qutlass_runs_on_sm120() -> None:
     library = "vllm/_qutlass_C.abi3.so"
-    assert loads("vllm", "0.33.0", "x86_64", library, ANY_UNIT, 120) is Loadability.NONE
-    assert loads("vllm", "0.33.0", "x86_64", library, ANY_UNIT, 100) is Loadability.SASS
+    row = row_for("vllm", "0.33.0", "x86_64")
+    assert loads(row, library, ANY_UNIT, sm=120) is Loadability.NONE
+    assert loads(row, library, ANY_UNIT, sm=100) is Loadability.SASS
 
 
 @pytest.mark.parametrize(("machine", "expected"), [("x86_64", Loadability.NONE), ("aarch64", Loadability.SASS)])
 def test_sglang_kernel_loads_on_sm121_on_one_machine_alone(machine: str, expected: Loadability) -> None:
     library = "sgl_kernel/sm100/common_ops.abi3.so"
-    assert loads("sglang-kernel", "0.4.10", machine, library, ANY_UNIT, 121) is expected
-    assert loads("sglang-kernel", "0.4.10", machine, library, ANY_UNIT, 120) is Loadability.SASS
+    row = row_for("sglang-kernel", "0.4.10", machine)
+    assert loads(row, library, ANY_UNIT, sm=121) is expected
+    assert loads(row, library, ANY_UNIT, sm=120) is Loadability.SASS
 
 
 def test_a_unit_whose_instructions_were_not_read_is_unknown() -> None:
