@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from qresolve.explain import RowView, not_known, unserved, view
+from qresolve.classes import at_least_as_good, rank
+from qresolve.explain import Alone, RowView, not_known, unserved, view
 from qresolve.knowledge.digests import records_of_ladder
 from qresolve.knowledge.load import digest_of
 from qresolve.measured import measured_wheels, toolchain_records
@@ -94,15 +95,34 @@ def _answer(question: Question, release: str, resolution: Resolution | None, cor
         else:
             way, beside_it = core.best_way(release, row), ()
         views.append(with_remedies(question, release, row, _view(row, bench, plain, way, beside_it)))
+    merged = tuple(_with_alone(question, release, row) for row in one_a_row(rows, views))
     for wheel in measured_wheels(engine, question.target.machine, question.wheels.get(release)):
         records[f"wheel:{wheel.filename}"] = f"sha256:{wheel.sha256}"
     return Answer(
         engine=engine,
-        rows=one_a_row(rows, views),
+        rows=merged,
         settings=resolution.settings if resolution is not None else (),
         resolution=resolution,
         records=dict(sorted(records.items())),
     )
+
+
+def _with_alone(question: Question, release: str, found: RowView) -> RowView:
+    """The view with what it comes to without the other rows, where that is better."""
+    asked = question.rows()
+    own = tuple(row for row in asked if (row.ask.key, row.arch) == (found.selector, found.arch))
+    # What holds in the class that the scheme wants cannot be better, and what stands alone already is judged so.
+    if not own or len(own) == len(asked) or at_least_as_good(found.verdict, own[0].ask.scheme.wants):
+        return found
+    core = Core(releases=(release,), rows=own, bench=question.bench)
+    outcomes = [way.outcome for way, _ in best_together(core, release).values() if way is not None]
+    if len(outcomes) < len(own):
+        return found
+    worst = max(outcomes, key=lambda outcome: rank(outcome.verdict))
+    if rank(worst.verdict) >= rank(found.verdict):
+        return found
+    route = None if worst.route is None else question.engine(release).routes[worst.route].name
+    return replace(found, alone=Alone(verdict=worst.verdict, route=route))
 
 
 def _view(row: Row, bench: Bench, plain: Bench, way: Way | None, beside_it: Assignment) -> RowView:
