@@ -131,6 +131,26 @@ def test_run_warns_of_a_choice_that_the_lock_does_not_know(place: Path, capsys: 
     assert "warning: the lock's verdicts were made without: --linear-backend marlin" in capsys.readouterr().err
 
 
+def test_a_dry_run_needs_no_engine_and_no_environment(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["--", "qresolve-test-engine", "serve"]
+    monkeypatch.setattr("qresolve.engine_run.takes_flags", lambda *_: False)
+    settings = (Setting(env="PATH", value="{env_bin}:{PATH}"), Setting(env="VLLM_DISABLED_KERNELS", value=None))
+    give(monkeypatch, make_lock((), settings=settings))
+    assert main(["run", *command]) == 2
+    assert main(["run", "--dry-run", *command]) == 0
+    assert shlex.split(capsys.readouterr().out)[-2:] == command[1:]
+    give(monkeypatch, make_lock((), settings=settings[1:]))
+    shutil.rmtree(place / ".venv")
+    assert main(["run", "--dry-run", *command]) == 0
+    printed = shlex.split(capsys.readouterr().out)
+    assert printed == ["env", "-u", "VLLM_DISABLED_KERNELS", *command[1:]]
+    # Where a value is a path in the environment, it has to be there.
+    give(monkeypatch, make_lock((), settings=settings))
+    assert main(["run", "--dry-run", *command]) == 2
+
+
 def test_run_as_json(place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     engine = engine_in(place)
     monkeypatch.setenv("CUDA_HOME", "/usr/local/cuda")
