@@ -70,6 +70,7 @@ def _answer(question: Question, release: str, resolution: Resolution | None, cor
         **(question.model.records if question.model is not None else {}),
     }
     views = []
+    looked_at: set[str] = set()
     rows = question.rows()
     if extra:
         rows += question.rows(beside(question.asks, question.book))
@@ -87,7 +88,9 @@ def _answer(question: Question, release: str, resolution: Resolution | None, cor
             continue
         if row.ask.asked:
             records |= records_of_ladder(engine, bench.ladder)
-            if any(item.fact.startswith("toolchain.triton.") for item in compares_of(engine, bench.ladder)):
+            facts = {item.fact for item in compares_of(engine, bench.ladder)}
+            looked_at |= facts
+            if any(fact.startswith("toolchain.triton.") for fact in facts):
                 triton = bench.table.get("package.triton").value
                 records |= toolchain_records(None if triton is None else str(triton))
         if row.key in chosen:
@@ -96,7 +99,7 @@ def _answer(question: Question, release: str, resolution: Resolution | None, cor
             way, beside_it = core.best_way(release, row), ()
         views.append(with_remedies(question, release, row, _view(row, bench, plain, way, beside_it)))
     merged = tuple(_with_alone(question, release, row) for row in one_a_row(rows, views))
-    for wheel in measured_wheels(engine, question.target.machine, question.wheels.get(release)):
+    for wheel in measured_wheels(engine, question.target.machine, question.wheels.get(release), looked_at):
         records[f"wheel:{wheel.filename}"] = f"sha256:{wheel.sha256}"
     return Answer(
         engine=engine,

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from qresolve.facts import ABSENT, Fact
-from qresolve.gates import leaves
 from qresolve.wheels.index import images_of, read_wheel_index
 from qresolve.wheels.triton import Result, read_measured
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from qresolve.arch import ImageArch
     from qresolve.knowledge.records import Engine
@@ -80,15 +79,12 @@ def _is_library(path: str, wanted: str) -> bool:
     return f"/{folder}/{file.partition('.')[0]}".endswith(f"/{wanted}")
 
 
-def measured_wheels(engine: Engine, machine: str, wheels: Mapping[str, str] | None) -> tuple[WheelRow, ...]:
-    """The rows of the wheels whose images gates of this engine look at, in the order of their names."""
-    projects = {
-        leaf.fact.removeprefix("image.").partition(":")[0]
-        for route in engine.routes.values()
-        for gate in (*route.select, *route.execute)
-        for leaf in leaves(gate.when)
-        if leaf.fact.startswith("image.")
-    } | {engine.distribution}
+def measured_wheels(
+    engine: Engine, machine: str, wheels: Mapping[str, str] | None, facts: Iterable[str]
+) -> tuple[WheelRow, ...]:
+    """The rows of the wheels whose images the decision looked at (``facts``), and the engine's own, by name."""
+    images = (fact.removeprefix("image.") for fact in facts if fact.startswith("image."))
+    projects = {image.partition(":")[0] for image in images} | {engine.distribution}
     versions = versions_of(engine)
     rows = (_row(project, versions, machine, wheels) for project in sorted(projects))
     return tuple(row for row in rows if row is not None)
