@@ -113,10 +113,12 @@ def plan_start(
     variables: Mapping[str, str],
     programs: str | None,
     config_text: str | None = None,
+    installed: bool = True,
 ) -> EngineStart:
     """The command with the settings (placeholders filled) merged in.
 
-    ``config_text`` is the text of the configuration file that the command names, None where it names none.
+    ``config_text`` is the text of the configuration file that the command names, None where it names none. Where the
+    program need not be ``installed`` it is named as typed if it is not there.
 
     Raises:
         UsageError: no command, a conflict, a program that isn't there, or settings the command cannot take.
@@ -141,8 +143,14 @@ def plan_start(
             unlocked += check_config_file(config_text, file, settings, flags)
     merged, replaced = merge_variables(variables, settings, choice_prefixes=flags.choice_prefixes)
     argv = merge_flags(command, settings, flags)
+    try:
+        program = find_program(argv[0], programs, merged.get("PATH"))
+    except UsageError:
+        if installed:
+            raise
+        program = argv[0]
     return EngineStart(
-        program=find_program(argv[0], programs, merged.get("PATH")),
+        program=program,
         argv=argv,
         variables=merged,
         replaced=replaced,

@@ -72,6 +72,25 @@ class Remedy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Layers:
+    """What one group of a model's layers comes to: those of one scheme and role that have the same facts."""
+
+    name: str
+    verdict: str
+    holds: bool
+    route: str | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alone:
+    """What a row comes to in an environment of its own, where that is better than beside the other rows."""
+
+    verdict: str
+    route: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RowView:
     """All that is to be said about one row."""
 
@@ -92,8 +111,9 @@ class RowView:
     routes: tuple[RouteView, ...]
     remedy: tuple[Remedy, ...]
     claims: tuple[Claim, ...]
-    layers: tuple[str, ...] = ()
-    """What each group of layers comes to, where those of a model differ; the row is then the worst of them."""
+    layers: tuple[Layers, ...] = ()
+    """The groups of layers of a model, of which the row is the worst; none where no model says them."""
+    alone: Alone | None = None
 
     @property
     def selector(self) -> str:

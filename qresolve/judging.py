@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from qresolve.explain import RowView, not_known, unserved, view
+from qresolve.classes import at_least_as_good, rank
+from qresolve.explain import Alone, RowView, not_known, unserved, view
 from qresolve.knowledge.digests import records_of_ladder
 from qresolve.knowledge.load import digest_of
 from qresolve.measured import measured_wheels, toolchain_records
@@ -69,6 +70,7 @@ def _answer(question: Question, release: str, resolution: Resolution | None, cor
         **(question.model.records if question.model is not None else {}),
     }
     views = []
+    looked_at: set[str] = set()
     rows = question.rows()
     if extra:
         rows += question.rows(beside(question.asks, question.book))
@@ -86,7 +88,9 @@ def _answer(question: Question, release: str, resolution: Resolution | None, cor
             continue
         if row.ask.asked:
             records |= records_of_ladder(engine, bench.ladder)
-            if any(item.fact.startswith("toolchain.triton.") for item in compares_of(engine, bench.ladder)):
+            facts = {item.fact for item in compares_of(engine, bench.ladder)}
+            looked_at |= facts
+            if any(fact.startswith("toolchain.triton.") for fact in facts):
                 triton = bench.table.get("package.triton").value
                 records |= toolchain_records(None if triton is None else str(triton))
         if row.key in chosen:
@@ -94,15 +98,35 @@ def _answer(question: Question, release: str, resolution: Resolution | None, cor
         else:
             way, beside_it = core.best_way(release, row), ()
         views.append(with_remedies(question, release, row, _view(row, bench, plain, way, beside_it)))
-    for wheel in measured_wheels(engine, question.target.machine, question.wheels.get(release), question.opened):
+    merged = tuple(_with_alone(question, release, row) for row in one_a_row(rows, views))
+    wheels = question.wheels.get(release)
+    for wheel in measured_wheels(engine, question.target.machine, wheels, looked_at, opened=question.opened):
         records[f"wheel:{wheel.filename}"] = f"sha256:{wheel.sha256}"
     return Answer(
         engine=engine,
-        rows=one_a_row(rows, views),
+        rows=merged,
         settings=resolution.settings if resolution is not None else (),
         resolution=resolution,
         records=dict(sorted(records.items())),
     )
+
+
+def _with_alone(question: Question, release: str, found: RowView) -> RowView:
+    """The view with what it comes to without the other rows, where that is better."""
+    asked = question.rows()
+    own = tuple(row for row in asked if (row.ask.key, row.arch) == (found.selector, found.arch))
+    # What holds in the class that the scheme wants cannot be better, and what stands alone already is judged so.
+    if not own or len(own) == len(asked) or at_least_as_good(found.verdict, own[0].ask.scheme.wants):
+        return found
+    core = Core(releases=(release,), rows=own, bench=question.bench)
+    outcomes = [way.outcome for way, _ in best_together(core, release).values() if way is not None]
+    if len(outcomes) < len(own):
+        return found
+    worst = max(outcomes, key=lambda outcome: rank(outcome.verdict))
+    if rank(worst.verdict) >= rank(found.verdict):
+        return found
+    route = None if worst.route is None else question.engine(release).routes[worst.route].name
+    return replace(found, alone=Alone(verdict=worst.verdict, route=route))
 
 
 def _view(row: Row, bench: Bench, plain: Bench, way: Way | None, beside_it: Assignment) -> RowView:

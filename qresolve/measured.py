@@ -15,7 +15,7 @@ from qresolve.wheels.index import images_of, read_row_of_wheel, read_rows_of_rel
 from qresolve.wheels.triton import Result, read_measured
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from qresolve.arch import ImageArch
     from qresolve.knowledge.records import Engine, Scheme
@@ -121,11 +121,18 @@ def image_projects(engine: Engine) -> tuple[str, ...]:
 
 
 def measured_wheels(
-    engine: Engine, machine: str, wheels: Mapping[str, str] | None, opened: Mapping[str, WheelRow]
+    engine: Engine,
+    machine: str,
+    wheels: Mapping[str, str] | None,
+    facts: Iterable[str],
+    *,
+    opened: Mapping[str, WheelRow],
 ) -> tuple[WheelRow, ...]:
-    """The rows of the wheels whose images gates of this engine look at, in the order of their names."""
+    """The rows of the wheels whose images the decision looked at (``facts``), and the engine's own, by name."""
+    images = (fact.removeprefix("image.") for fact in facts if fact.startswith("image."))
+    projects = {image.partition(":")[0] for image in images} | {engine.distribution}
     versions = versions_of(engine)
-    rows = (_row(project, versions, machine, wheels, opened) for project in image_projects(engine))
+    rows = (_row(project, versions, machine, wheels, opened) for project in sorted(projects))
     return tuple(row for row in rows if row is not None)
 
 

@@ -119,7 +119,10 @@ def find_file(index: PipIndex, archive: Archive, version: str) -> IndexFile:
             found.append(file)
     found.sort(key=lambda file: (_platform_order(file.filename), file.filename))
     if not found:
-        raise Unproved(f"the index has no {archive.kind} of {archive.distribution} {version}")
+        raise Unproved(
+            f"the index has no {archive.kind} of {archive.distribution} {version}",
+            hint=f"pip index versions {archive.distribution}",
+        )
     return found[0]
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -148,8 +150,11 @@ def write(output: str, text: str) -> None:
         beside.write_text(text, encoding="utf-8")
         beside.replace(path)
     except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise UsageError(f"{output} cannot be written: {error.strerror or error}") from error
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+        missing = not path.parent.exists()
+        hint = f"mkdir -p {shlex.quote(str(path.parent))}" if missing else "-o -"
+        raise UsageError(f"{output} cannot be written: {error.strerror or error}", hint=hint) from error
 
 
 def _colour(output: str) -> bool:

@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     from qresolve.errors import UsageError  # noqa: PLC0415
     from qresolve.install.interpreter import find_interpreter, read_interpreter  # noqa: PLC0415
     from qresolve.lock.file import read_lock  # noqa: PLC0415
-    from qresolve.settings_text import fill_placeholders  # noqa: PLC0415
+    from qresolve.settings_text import fill_placeholders, needs_paths  # noqa: PLC0415
 
     command = list(arguments.engine_command)
     if command[:1] == ["--"]:
@@ -43,14 +43,21 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--json goes with --dry-run: a started engine owns stdout")
     lock = read_lock(Path(arguments.lock))
     flags = read_engine_flags(lock.engine)
-    paths = read_interpreter(find_interpreter(arguments.python)).paths
+    try:
+        paths = read_interpreter(find_interpreter(arguments.python)).paths
+    except UsageError:
+        # What would be started can be shown before anything is installed, unless a value is a path in there.
+        if not arguments.dry_run or arguments.python is not None or needs_paths(lock.settings):
+            raise
+        paths = None
     start = plan_start(
         command,
-        fill_placeholders(lock.settings, paths),
+        lock.settings if paths is None else fill_placeholders(lock.settings, paths),
         flags,
         variables=os.environ,
-        programs=paths.programs,
+        programs=None if paths is None else paths.programs,
         config_text=read_config_text(command, flags),
+        installed=not arguments.dry_run,
     )
     for change in start.replaced:
         now = "removed" if change.now is None else f"set to {change.now}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from qresolve.classes import rank
 from qresolve.errors import UsageError
+from qresolve.explain import Layers
 from qresolve.request import Ask, parse_allow, parse_formats
 
 if TYPE_CHECKING:
@@ -62,20 +63,23 @@ def one_a_row(rows: Iterable[Row], views: Iterable[RowView]) -> tuple[RowView, .
     found = []
     for _, group in groupby(zip(rows, views, strict=True), key=lambda pair: (pair[0].ask.key, pair[0].arch)):
         pairs = tuple(group)
+        layers = tuple(
+            Layers(name=row.variant, verdict=view.verdict, holds=view.holds, route=view.route, why=view.why)
+            for row, view in pairs
+            if row.variant
+        )
         if len(pairs) == 1:
-            found.append(pairs[0][1])
+            found.append(replace(pairs[0][1], layers=layers))
             continue
         worst = max((view for _, view in pairs), key=lambda view: (not view.holds, rank(view.verdict)))
         auto = max((view.auto for _, view in pairs), key=lambda auto: rank(auto.verdict))
         settings = {setting.sort_key: setting for _, view in pairs for setting in view.settings}
-        lines = tuple(f"{row.variant}: {view.verdict} ({view.route or view.why or '-'})" for row, view in pairs)
-        differ = len({(view.verdict, view.route) for _, view in pairs}) > 1
         found.append(
             replace(
                 worst,
                 auto=auto,
                 settings=tuple(settings[key] for key in sorted(settings)),
-                layers=lines if differ else (),
+                layers=layers,
             )
         )
     return tuple(found)

@@ -74,6 +74,17 @@ def row_mapping(row: RowView) -> dict[str, Any]:
             for route in row.routes
         ],
         "remedy": [{"say": remedy.say, "run": remedy.run} for remedy in row.remedy],
+        "alone": None if row.alone is None else {"verdict": row.alone.verdict, "route": row.alone.route},
+        "layers": [
+            {
+                "name": group.name,
+                "verdict": group.verdict,
+                "holds": group.holds,
+                "route": group.route,
+                "why": group.why,
+            }
+            for group in row.layers
+        ],
     }
 
 

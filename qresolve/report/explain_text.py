@@ -87,10 +87,11 @@ def setting_words(setting: Setting) -> str:
 def _notes(rows: list[RowView]) -> Iterator[str]:
     seen = set()
     for row in rows:
-        if row.layers:
+        if len({(group.verdict, group.route) for group in row.layers}) > 1:
             yield ""
             yield f"{row.selector} on {row.arch} by layer; the worst is the verdict:"
-            yield from (f"  {line}" for line in row.layers)
+            for group in row.layers:
+                yield f"  {group.name}: {group.verdict} ({group.route or group.why or '-'})"
         for claim in row.claims:
             if claim.id not in seen:
                 seen.add(claim.id)

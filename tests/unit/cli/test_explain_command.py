@@ -241,7 +241,7 @@ def test_the_schema_has_the_promised_shape() -> None:
     assert SCHEMA["required"] == ["schema", "target", "engine", "assumes", "formats", "settings", "data_digest"]
     assert list(SCHEMA["$defs"]["format"]["properties"]) == [
         "format", "scheme", "role", "arch", "asked", "wanted", "holds", "verdict", "level", "possible", "route",
-        "settings", "auto", "routes", "remedy",
+        "settings", "auto", "routes", "remedy", "alone", "layers",
     ]  # fmt: skip
     assert list(SCHEMA["$defs"]["auto"]["properties"]) == ["verdict", "route", "loudness", "assumes"]
     assert list(SCHEMA["$defs"]["route"]["properties"]) == ["name", "class", "decision", "gates"]

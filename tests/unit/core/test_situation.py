@@ -57,3 +57,21 @@ def test_a_remedy_that_names_the_detected_gpu_keeps_what_was_detected() -> None:
     assert commands
     assert all("--assume host.cxx=true" in command for command in commands)
     assert any(command.endswith("--nvcc 13.0") for command in commands)
+
+
+def test_the_digest_covers_the_wheels_that_the_asked_ladders_look_at() -> None:
+    """FP8 asks for images of sglang-kernel; NVFP4 asks for none of them."""
+
+    def wheels(formats: str) -> set[str]:
+        data = read_target_data()
+        question = ask_question(
+            formats=[formats],
+            target=build_target(gpu=["sm120"], data=data),
+            architectures=data.architectures,
+            engine="sglang",
+        )
+        records = answer(question, extra=False).records
+        return {key.removeprefix("wheel:").partition("-")[0] for key in records if key.startswith("wheel:")}
+
+    assert wheels("fp8") == {"sglang", "sglang_kernel"}
+    assert wheels("nvfp4") == {"sglang"}

@@ -27,7 +27,7 @@ def test_the_widest_column_wraps_first() -> None:
     assert found[3].startswith("       ")
 
 
-@given(st.lists(st.tuples(cells, cells, cells).map(list), max_size=3), st.integers(40, 120))
+@given(st.lists(st.tuples(cells, cells, cells).map(list), max_size=3), st.integers(28, 120))
 def test_it_fits_and_loses_no_letter(rows: list[list[str]], width: int) -> None:
     head = ["one", "two", "three"]
     found = lines(head, rows, width)
@@ -45,3 +45,11 @@ def test_a_terminal_that_is_far_too_narrow_gets_narrow_columns_and_no_endless_lo
 
 def test_no_rows() -> None:
     assert lines(["a", "b"], [], 80) == ["a  b", "-  -"]
+
+
+def test_a_word_is_broken_only_where_nothing_else_fits() -> None:
+    head, row = ["format", "route"], ["nvfp4@w4a4:dense", "AKernelWithALongName"]
+    assert lines(head, [row], 38)[2] == "nvfp4@w4a4:dense  AKernelWithALongName"
+    narrow = lines(head, [row], 30)
+    assert all(len(line) <= 30 for line in narrow)
+    assert narrow[2].startswith("nvfp4@w4a4:dense  AKernelWit")

@@ -10,10 +10,12 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import jsonschema
 import pytest
 
+import qresolve
 from qresolve.cli.main import main
 from qresolve.install.perform import perform_install
 from qresolve.setting import Setting
@@ -56,6 +58,24 @@ def give(monkeypatch: pytest.MonkeyPatch, lock: Lock) -> None:
 
 def site_packages(place: Path) -> Path:
     return module_of(place / ".venv", build_wheel(place / "again", "gated", "1.0")).parents[1]
+
+
+def valid(name: str, text: str) -> Any:
+    """The document, which is what the published schema says and would not be with another key."""
+    document = json.loads(text)
+    schema = json.loads((Path(qresolve.__file__).parent / "schemas" / f"{name}.json").read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    validator.validate(document)
+    assert not validator.is_valid({**document, "another": 1})
+    assert not any(validator.is_valid({key: document[key] for key in document if key != left}) for left in document)
+    return document
+
+
+def test_env_as_json_is_what_its_schema_says(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["env", "--json"]) == 0
+    document = valid("env", capsys.readouterr().out)
+    assert {"env": "VLLM_DISABLED_KERNELS", "unset": True} in document["settings"]
 
 
 def test_env_prints_lines_that_a_shell_takes(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,12 +151,32 @@ def test_run_warns_of_a_choice_that_the_lock_does_not_know(place: Path, capsys: 
     assert "warning: the lock's verdicts were made without: --linear-backend marlin" in capsys.readouterr().err
 
 
+def test_a_dry_run_needs_no_engine_and_no_environment(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["--", "qresolve-test-engine", "serve"]
+    monkeypatch.setattr("qresolve.engine_run.takes_flags", lambda *_: False)
+    settings = (Setting(env="PATH", value="{env_bin}:{PATH}"), Setting(env="VLLM_DISABLED_KERNELS", value=None))
+    give(monkeypatch, make_lock((), settings=settings))
+    assert main(["run", *command]) == 2
+    assert main(["run", "--dry-run", *command]) == 0
+    assert shlex.split(capsys.readouterr().out)[-2:] == command[1:]
+    give(monkeypatch, make_lock((), settings=settings[1:]))
+    shutil.rmtree(place / ".venv")
+    assert main(["run", "--dry-run", *command]) == 0
+    printed = shlex.split(capsys.readouterr().out)
+    assert printed == ["env", "-u", "VLLM_DISABLED_KERNELS", *command[1:]]
+    # Where a value is a path in the environment, it has to be there.
+    give(monkeypatch, make_lock((), settings=settings))
+    assert main(["run", "--dry-run", *command]) == 2
+
+
 def test_run_as_json(place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     engine = engine_in(place)
     monkeypatch.setenv("CUDA_HOME", "/usr/local/cuda")
     assert main(["run", "--dry-run", "--json", "--", "vllm", "serve", "m"]) == 0
     out, err = capsys.readouterr()
-    printed = json.loads(out)
+    printed = valid("run", out)
     assert printed["program"] == str(engine)
     assert printed["environment"]["VLLM_DISABLED_KERNELS"] is None
     assert printed["environment"]["CUDA_HOME"] == f"{site_packages(place)}/nvidia/cu13"
@@ -165,11 +205,11 @@ def test_install_prints_one_json_document(
     give(monkeypatch, prepared[1])
     environment = tmp_path / "env"
     assert main(["install", "--env", str(environment), "--dry-run", "--json"]) == 0
-    planned = json.loads(capfd.readouterr().out)
+    planned = valid("install", capfd.readouterr().out)
     assert (planned["created"], planned["add"], planned["dry_run"]) == (True, ["gated==1.0"], True)
     assert not environment.exists()
     assert main(["install", "--env", str(environment), "--json"]) == 0
-    done = json.loads(capfd.readouterr().out)
+    done = valid("install", capfd.readouterr().out)
     assert done["environment"] == str(environment)
     assert imports(environment, "gated")
 
