@@ -35,7 +35,7 @@ _MACHINE = 190
 _MAGIC = b"\x7fELF\x02\x01"
 _ABI_BYTE, _ABI_WITH_WIDE_FLAGS = 8, 8
 _EXTENDED = 0xFFFF
-_PROGBITS, _NOTE_SECTION, _NOBITS = 1, 7, 8
+_PROGBITS, _STRINGS, _NOTE_SECTION = 1, 3, 7
 _NOTE_NAME = b"NVIDIA Corp"
 _TOOL_NOTE, _TOOLKIT_NOTE = 2000, 1000
 _LAYOUT = 2
@@ -132,10 +132,11 @@ def _parse_sections(view: memoryview, header: tuple[int, ...]) -> tuple[tuple[_S
     for index in range(count):
         fields = _SECTION.unpack_from(view, table + index * _SECTION.size)
         section = _Section(name=fields[0], kind=fields[1], offset=fields[4], size=fields[5])
-        if section.kind not in (0, _NOBITS) and section.offset + section.size > len(view):
+        # Of other kinds some have a size and no bytes, also of NVIDIA's own (`.nv_debug.shared`).
+        if section.kind in (_PROGBITS, _STRINGS, _NOTE_SECTION) and section.offset + section.size > len(view):
             raise ElfInvalid(f"section {index} is cut off", offset=section.offset)
         sections.append(section)
-    if not sections or sections[names].kind in (0, _NOBITS):
+    if not sections or sections[names].kind != _STRINGS:
         return tuple(sections), None
     return tuple(sections), sections[names]
 

@@ -255,7 +255,7 @@ def main() -> None:
     def keep(sm: int, word: int, text: str, source: str) -> None:
         name = name_of(text)
         # Of what was compiled, every mnemonic; of the many random ones, what was not compiled.
-        mnemonic = "" if source == "fuzz" else text.split("MMA", 1)[1].split(" ")[0]
+        mnemonic = "" if source == "fuzz" else text.split("MMA", 1)[1].split(" ", 1)[0]
         if source == "fuzz" and (sm, word & 0xFFF, name) in compiled:
             return
         compiled.update({(sm, word & 0xFFF, name)} if source != "fuzz" else ())
