@@ -8,7 +8,8 @@ read from cubins of ptxas 12.4 to 13.4 for known targets (``tests/data/sass/rege
     .note.nv.cuinfo:  u16 layout (2) | u16 sm that was compiled for | u32 toolkit, 130 for 13.0
 
 The flags do not tell ``sm_120``, ``sm_120a`` and ``sm_120f`` apart; the options in the note do (``-arch sm_120f``).
-Where the note is missing or names another architecture, the suffix is not known.
+Where the note is missing (ptxas before 13, and stripped cubins) or names another architecture, the suffix is not
+known; before sm_90 there is none.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ _NOTE_NAME = b"NVIDIA Corp"
 _TOOL_NOTE, _TOOLKIT_NOTE = 2000, 1000
 _LAYOUT = 2
 _MOST_NAME = 1 << 16
+# sm_90a is the first architecture that is not its number alone.
+_FIRST_WITH_SUFFIX = 90
 _CODE = b".text."
 _TARGET = re.compile(
     r"(?:\A|\s)(?:-arch|-gpu-name|--gpu-name|--gpu-architecture)[= ]+sm_(?P<sm>\d+)(?P<suffix>[af]?)(?=\s|\Z)"
@@ -194,6 +197,8 @@ def _parse_toolkit(description: memoryview) -> str | None:
 
 def _suffix(tool: Tool | None, sm: int) -> Literal["", "a", "f"] | None:
     """From the options that ptxas got; None where they do not say or speak of another architecture."""
+    if tool is None and sm < _FIRST_WITH_SUFFIX:
+        return ""
     targets = {(match["sm"], match["suffix"]) for match in _TARGET.finditer(tool.options)} if tool else set()
     if len(targets) != 1:
         return None

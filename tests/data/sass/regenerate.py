@@ -141,6 +141,11 @@ def _wgmma() -> Iterator[str]:
         *(("f32", left, right, 32, "1,1,1") for left, right in itertools.product(("e4m3", "e5m2"), repeat=2)),
         *(("s32", left, right, 32, "1") for left, right in itertools.product(("s8", "u8"), repeat=2)),
     ]
+    wait = "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"
+    yield (
+        "wgmma.fence.sync.aligned; wgmma.mma_async.sync.aligned.m64n8k256.s32.b1.b1.and.popc "
+        f"{_registers('r', 1, 4)},rd1,rd2,p1; {wait}"
+    )
     for result, left, right, inner, flags in kinds:
         for columns in (8, 64):
             count = columns // 2 if result != "f16" else columns // 4
@@ -149,10 +154,7 @@ def _wgmma() -> Iterator[str]:
             flags_in_order = _scales(flags)
             for spelling, shape, metadata in (("", inner, ""), (".sp", inner * 2, "r0,0,")):
                 name = f"wgmma.mma_async{spelling}.sync.aligned.m64n{columns}k{shape}.{result}.{left}.{right}"
-                yield (
-                    f"wgmma.fence.sync.aligned; {name} {target},rd1,rd2,{metadata}{flags_in_order}; "
-                    "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"
-                )
+                yield (f"wgmma.fence.sync.aligned; {name} {target},rd1,rd2,{metadata}{flags_in_order}; {wait}")
 
 
 def _scales(flags: str) -> str:

@@ -69,6 +69,11 @@ def test_without_the_notes_the_suffix_is_not_known() -> None:
     cubin = parse_cubin(data)
     assert (cubin.sm, cubin.suffix, cubin.tool, cubin.toolkit) == (120, None, None, None)
     assert cubin.kernels
+    older = bytearray(data)
+    older[ABI] = 7
+    for sm, suffix in ((89, ""), (90, None)):
+        struct.pack_into("<I", older, FLAGS, sm << 16 | 0x500 | sm)
+        assert (parse_cubin(bytes(older)).sm, parse_cubin(bytes(older)).suffix) == (sm, suffix)
 
 
 @pytest.mark.parametrize(
