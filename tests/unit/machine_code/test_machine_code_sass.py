@@ -137,7 +137,8 @@ def test_what_a_whole_library_holds_was_seen_alike() -> None:
     for record in records:
         for row in record["archs"].values():
             known.update(row["names"])
-    # As many as an earlier reader of its own counted in vLLM 0.33.0: 32 and 4 NVFP4, 4 MXFP4.
+    # As many as an independent count over vLLM 0.33.0 found: NVFP4 384 and 64 for sm_120f, 32 and 4 for sm_100f; MXFP4 4.
+    assert known["OMMA.SF.F32.E2M1.E2M1.UE4M3.4X"] == 448
     assert known["UTCOMMA.4X scaled"] == 36
     assert known["UTCOMMA scaled"] == 4
 
@@ -159,6 +160,15 @@ def test_an_instruction_is_of_its_generation_only() -> None:
     assert instruction_name(omma, 121) == OMMA
     assert instruction_name(omma, 100) is None
     assert instruction_name(omma, 90) is None
+
+
+@pytest.mark.parametrize("sm", [103, 107])
+def test_a_kind_that_the_architecture_does_not_have_is_unknown(sm: int) -> None:
+    """ptxas refuses tcgen05 with integers for these; nvdisasm takes such a word for no instruction."""
+    words = {row.word for row in _corpus() if row.sm == 100 and name_of(row.text) == "UTCIMMA"}
+    assert words
+    assert {instruction_name(word, sm) for word in words} == {"unknown UTCMMA"}
+    assert {instruction_name(word, 110) for word in words} == {"UTCIMMA"}
 
 
 def test_words_are_read_at_their_own_boundaries_only() -> None:
