@@ -137,7 +137,7 @@ def test_what_a_whole_library_holds_was_seen_alike() -> None:
     for record in records:
         for row in record["archs"].values():
             known.update(row["names"])
-    # As many as an independent count over vLLM 0.33.0 found: NVFP4 384 and 64 for sm_120f, 32 and 4 for sm_100f; MXFP4 4.
+    # As an independent count over vLLM 0.33.0: NVFP4 384 and 64 for sm_120f, 32 and 4 for sm_100f; MXFP4 4.
     assert known["OMMA.SF.F32.E2M1.E2M1.UE4M3.4X"] == 448
     assert known["UTCOMMA.4X scaled"] == 36
     assert known["UTCOMMA scaled"] == 4
