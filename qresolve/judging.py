@@ -9,7 +9,7 @@ from qresolve.classes import at_least_as_good, rank
 from qresolve.explain import Alone, RowView, not_known, unserved, view
 from qresolve.knowledge.digests import records_of_ladder
 from qresolve.knowledge.load import digest_of
-from qresolve.measured import measured_wheels, toolchain_records
+from qresolve.measured import kernel_records, measured_wheels, toolchain_records
 from qresolve.model.asking import one_a_row
 from qresolve.remedies import with_remedies
 from qresolve.request import (
@@ -17,6 +17,7 @@ from qresolve.request import (
 )
 from qresolve.resolution import Core, Impossible, Resolution, Row, best_together, solve
 from qresolve.situation import compares_of
+from qresolve.wheels.index_text import row_digest
 from qresolve.ways import Assignment, Bench, Way, host_variables, settings_of
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ def _answer(question: Question, release: str, resolution: Resolution | None, cor
             records |= records_of_ladder(engine, bench.ladder)
             facts = {item.fact for item in compares_of(engine, bench.ladder)}
             looked_at |= facts
+            if any(fact.startswith("image.") for fact in facts):
+                records |= kernel_records(row.ask.scheme, row.ask.role)
             if any(fact.startswith("toolchain.triton.") for fact in facts):
                 triton = bench.table.get("package.triton").value
                 records |= toolchain_records(None if triton is None else str(triton))
@@ -101,7 +104,7 @@ def _answer(question: Question, release: str, resolution: Resolution | None, cor
     merged = tuple(_with_alone(question, release, row) for row in one_a_row(rows, views))
     wheels = question.wheels.get(release)
     for wheel in measured_wheels(engine, question.target.machine, wheels, looked_at, opened=question.opened):
-        records[f"wheel:{wheel.filename}"] = f"sha256:{wheel.sha256}"
+        records[f"wheel:{wheel.filename}"] = row_digest(wheel)
     return Answer(
         engine=engine,
         rows=merged,

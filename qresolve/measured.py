@@ -136,6 +136,13 @@ def measured_wheels(
     return tuple(row for row in rows if row is not None)
 
 
+def kernel_records(scheme: Scheme, role: str) -> dict[str, str]:
+    """Digests of what says which kernels serve a scheme and which instructions are native to it."""
+    records = {f"family:{family.id}": family.digest for family in read_families().serving(scheme.key(role))}
+    product = read_instructions().product_of(scheme.facts)
+    return records if product is None else {**records, f"product:{product.name}": product.digest}
+
+
 _SAID: Mapping[Result, str] = {"native": "native", "decomposed": "decomposed", "none": "none"}
 
 

@@ -51,7 +51,7 @@ def name_of(text: str) -> str | None:
     return ".".join([operation, *kept]) + scaled
 
 
-def disassemble(program: str | Path, words: Sequence[int], target: str) -> list[str | None]:
+def disassemble(program: Path | str, words: Sequence[int], target: str) -> list[str | None]:
     """What is printed for each word of 128 bits on ``target`` (``SM120a``), None where it is no instruction.
 
     The program gives no output at all as long as one word is none, but names some of these.

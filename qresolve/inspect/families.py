@@ -13,6 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from qresolve.data import data_folder
+from qresolve.knowledge.load import digest_of
 from qresolve.strict import read_toml
 
 if TYPE_CHECKING:
@@ -42,6 +43,12 @@ class Family:
     note: str
     where: str
     checked: date
+
+    @property
+    def digest(self) -> str:
+        """The digest of the record."""
+        patterns = [[pattern.pattern for pattern in one] for one in (self.units, self.kernels)]
+        return digest_of([self.id, self.libraries, patterns, self.serves])
 
     def holds(self, *, path: str, unit: str | None, kernels: Iterable[str] = ()) -> bool:
         """Whether a unit of the library at ``path`` is one of this family."""

@@ -8,7 +8,8 @@ read from cubins of ptxas 12.4 to 13.4 for known targets (``tests/data/sass/rege
     .note.nv.cuinfo:  u16 layout (2) | u16 sm that was compiled for | u32 toolkit, 130 for 13.0
 
 The flags do not tell ``sm_120``, ``sm_120a`` and ``sm_120f`` apart; the options in the note do (``-arch sm_120f``).
-Where the note is missing or names another architecture, the suffix is not known.
+Where the note is missing (ptxas before 13, and stripped cubins) or names another architecture, the suffix is not
+known; before sm_90 there is none.
 """
 
 from __future__ import annotations
@@ -35,11 +36,13 @@ _MACHINE = 190
 _MAGIC = b"\x7fELF\x02\x01"
 _ABI_BYTE, _ABI_WITH_WIDE_FLAGS = 8, 8
 _EXTENDED = 0xFFFF
-_PROGBITS, _NOTE_SECTION, _NOBITS = 1, 7, 8
+_PROGBITS, _STRINGS, _NOTE_SECTION = 1, 3, 7
 _NOTE_NAME = b"NVIDIA Corp"
 _TOOL_NOTE, _TOOLKIT_NOTE = 2000, 1000
 _LAYOUT = 2
 _MOST_NAME = 1 << 16
+# sm_90a is the first architecture that is not its number alone.
+_FIRST_WITH_SUFFIX = 90
 _CODE = b".text."
 _TARGET = re.compile(
     r"(?:\A|\s)(?:-arch|-gpu-name|--gpu-name|--gpu-architecture)[= ]+sm_(?P<sm>\d+)(?P<suffix>[af]?)(?=\s|\Z)"
@@ -132,10 +135,11 @@ def _parse_sections(view: memoryview, header: tuple[int, ...]) -> tuple[tuple[_S
     for index in range(count):
         fields = _SECTION.unpack_from(view, table + index * _SECTION.size)
         section = _Section(name=fields[0], kind=fields[1], offset=fields[4], size=fields[5])
-        if section.kind not in (0, _NOBITS) and section.offset + section.size > len(view):
+        # Of other kinds some have a size and no bytes, also of NVIDIA's own (`.nv_debug.shared`).
+        if section.kind in (_PROGBITS, _STRINGS, _NOTE_SECTION) and section.offset + section.size > len(view):
             raise ElfInvalid(f"section {index} is cut off", offset=section.offset)
         sections.append(section)
-    if not sections or sections[names].kind in (0, _NOBITS):
+    if not sections or sections[names].kind != _STRINGS:
         return tuple(sections), None
     return tuple(sections), sections[names]
 
@@ -193,6 +197,8 @@ def _parse_toolkit(description: memoryview) -> str | None:
 
 def _suffix(tool: Tool | None, sm: int) -> Literal["", "a", "f"] | None:
     """From the options that ptxas got; None where they do not say or speak of another architecture."""
+    if tool is None and sm < _FIRST_WITH_SUFFIX:
+        return ""
     targets = {(match["sm"], match["suffix"]) for match in _TARGET.finditer(tool.options)} if tool else set()
     if len(targets) != 1:
         return None

@@ -8,6 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from qresolve.data import data_folder
+from qresolve.knowledge.load import digest_of
 from qresolve.strict import read_toml
 
 if TYPE_CHECKING:
@@ -33,6 +34,11 @@ class Product:
     meaning: str
     computes: tuple[tuple[tuple[str, tuple[str, ...]], ...], ...]
     instructions: tuple[re.Pattern[str], ...]
+
+    @property
+    def digest(self) -> str:
+        """The digest of the record."""
+        return digest_of([self.name, self.computes, [pattern.pattern for pattern in self.instructions]])
 
     def has(self, instruction: str) -> bool:
         """Whether an instruction of this name multiplies so."""

@@ -1,9 +1,11 @@
 """How tensor-core instructions are encoded in the generations of SASS from sm_75 on.
 
-NVIDIA publishes no encodings. These were read out of its disassembler (nvdisasm 13.5.37): for each architecture,
-words with the operation bits set and the others random or flipped, 200 000 to 600 000 that it accepted, were grouped
-by what it printed until every bit that changes the name was known. No two words that agree in the bits below had
-different names. ``tests/data/sass/`` holds a sample and what real binaries contain, and says how both were made.
+NVIDIA publishes no encodings. These were read out of its disassembler (nvdisasm 13.5.37) on 2026-12-01: for each
+architecture, words with the operation bits set and the others random or flipped, 80 000 to 600 000 that it took for
+instructions of the tensor cores (8.1 million in all), were grouped by what it printed until every bit that changes a
+name was known. The fields below name all of them as it does. So do they, instruction by instruction, what is in 78
+kernels of Triton 3.9.0 and in published libraries. ``tests/data/sass/`` holds a sample, the records, and how both
+are made; ``tests/network/test_nvdisasm.py`` repeats the search with new random words.
 
 =========== ============= ============ =================================================
 operation   bits 11 to 0  bit 91       generations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from functools import cache
@@ -231,6 +232,11 @@ def parse_cuda_toolkits(text: str, *, file: str) -> tuple[ToolkitRelease, ...]:
 def dump_wheel_index(project: str, rows: Iterable[WheelRow]) -> str:
     """The text of one project's file; :func:`parse_wheel_index` gives the same rows again."""
     return _dump({"schema": SCHEMA, "project": project, "rows": [_row_values(row) for row in rows]})
+
+
+def row_digest(row: WheelRow) -> str:
+    """The digest of all that a row says, claims and measurements."""
+    return f"sha256:{hashlib.sha256(dump_wheel_index(row.name, [row]).encode()).hexdigest()}"
 
 
 def _row_values(row: WheelRow) -> dict[str, Any]:

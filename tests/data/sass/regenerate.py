@@ -7,7 +7,8 @@ the tensor cores) and where the word comes from:
 * ``cubin``: the cubins named on the command line (Triton's products, images of published libraries);
 * ``fuzz``: operation bits of the tensor cores with the other bits random, and words of the above with bits flipped.
 
-One word is kept for each architecture, operation, and name with its unknown words. The choice is seeded.
+Kept is one word for each architecture, operation and mnemonic that was compiled, and for each name (or other
+instruction) that only random words have. The choice is seeded.
 """
 
 from __future__ import annotations
@@ -47,21 +48,20 @@ TARGETS = {
     120: "SM120a",
     121: "SM121a",
 }
+# CUDA 13 has no assembler for what it calls sm_110 now; the disassembler still takes it.
+RENAMED = 101
 # Operations of twelve bits from which the random search starts. What it finds with bits flipped need not be among them.
 OPERATIONS = (0x236, 0x237, 0x23C, 0x23D, 0x23F, 0x27A, 0x47A, 0x47F)
 WIDE_OPERATIONS = (0x9F0, 0x9F1, 0x9F2, 0x9F3, 0xDF0, 0xDF1, 0xDF2, 0xDF3, 0x5EA, 0x9EA, 0xDEA, 0xFEA)
-PTX = """.version {version}
-.target {target}
-.address_size 64
-.visible .entry k(.param .u64 p, .param .u32 q) {{
- .reg .b64 rd<8>; .reg .b32 r<200>; .reg .f32 f<200>; .reg .f64 d<40>; .reg .pred p<4>;
- ld.param.u64 rd0,[p]; ld.param.u32 r0,[q]; add.u64 rd1,rd0,16; add.u64 rd2,rd0,32; setp.ne.u32 p1,r0,0;
- {loads}
- {body}
- {stores}
- ret;
-}}
-"""
+HEADER = ".version {version}\n.target {target}\n.address_size 64\n"
+# On one line, so that the assembler's complaint says which probe it is about.
+PROBE = (
+    ".visible .entry k{number}(.param .u64 p, .param .u32 q) {{"
+    " .reg .b64 rd<8>; .reg .b32 r<200>; .reg .f32 f<200>; .reg .f64 d<40>; .reg .pred p<4>;"
+    " ld.param.u64 rd0,[p]; ld.param.u32 r0,[q]; add.u64 rd1,rd0,16; add.u64 rd2,rd0,32; setp.ne.u32 p1,r0,0;"
+    " {loads} {body} {stores} ret; }}\n"
+)
+_COMPLAINT = re.compile(r", line (\d+); error")
 
 
 def probes() -> Iterator[str]:
@@ -141,6 +141,11 @@ def _wgmma() -> Iterator[str]:
         *(("f32", left, right, 32, "1,1,1") for left, right in itertools.product(("e4m3", "e5m2"), repeat=2)),
         *(("s32", left, right, 32, "1") for left, right in itertools.product(("s8", "u8"), repeat=2)),
     ]
+    wait = "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"
+    yield (
+        "wgmma.fence.sync.aligned; wgmma.mma_async.sync.aligned.m64n8k256.s32.b1.b1.and.popc "
+        f"{_registers('r', 1, 4)},rd1,rd2,p1; {wait}"
+    )
     for result, left, right, inner, flags in kinds:
         for columns in (8, 64):
             count = columns // 2 if result != "f16" else columns // 4
@@ -149,10 +154,7 @@ def _wgmma() -> Iterator[str]:
             flags_in_order = _scales(flags)
             for spelling, shape, metadata in (("", inner, ""), (".sp", inner * 2, "r0,0,")):
                 name = f"wgmma.mma_async{spelling}.sync.aligned.m64n{columns}k{shape}.{result}.{left}.{right}"
-                yield (
-                    f"wgmma.fence.sync.aligned; {name} {target},rd1,rd2,{metadata}{flags_in_order}; "
-                    "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"
-                )
+                yield (f"wgmma.fence.sync.aligned; {name} {target},rd1,rd2,{metadata}{flags_in_order}; {wait}")
 
 
 def _scales(flags: str) -> str:
@@ -179,28 +181,31 @@ def _tensor_memory() -> Iterator[str]:
                 yield f"{name} [r2],{left},rd2{metadata},r0,[r5],[r6],p1;"
 
 
-def assemble(ptxas: str, body: str, target: str, folder: Path) -> Path | None:
-    """The cubin of a probe, None where the target does not take it."""
+def _probe(number: int, body: str) -> str:
+    kinds = {"r": "b32", "f": "f32", "d": "f64"}
     used = sorted(set(re.findall(r"\b[rfd]\d+\b", body)) - {"r0"})
-    loads = " ".join(
-        f"ld.global.{ {'r': 'b32', 'f': 'f32', 'd': 'f64'}[name[0]] } {name},[rd0+{int(name[1:]) * 8}];"
-        for name in used
-    )
-    stores = loads.replace("ld.", "st.")
-    stores = re.sub(r"(st\.global\.\w+) (\w+),(\[[^]]*\]);", r"\1 \3,\2;", stores)
-    source, cubin = folder / "probe.ptx", folder / "probe.cubin"
-    source.write_text(
-        PTX.format(
-            version="9.4" if target.startswith("sm_107") else "9.0",
-            target=target,
-            loads=loads,
-            body=body,
-            stores=stores,
-        ),
-        encoding="utf-8",
-    )
-    run = subprocess.run([ptxas, "-arch", target, str(source), "-o", str(cubin)], capture_output=True, check=False)
-    return cubin if run.returncode == 0 else None
+    places = [(f"{kinds[name[0]]}", name, f"[rd0+{int(name[1:]) * 8}]") for name in used]
+    loads = " ".join(f"ld.global.{kind} {name},{place};" for kind, name, place in places)
+    stores = " ".join(f"st.global.{kind} {place},{name};" for kind, name, place in places)
+    return PROBE.format(number=number, loads=loads, body=body, stores=stores)
+
+
+def assemble(ptxas: str, target: str, folder: Path) -> Path:
+    """A cubin with every probe that the target takes."""
+    lines = [_probe(number, body) for number, body in enumerate(probes())]
+    source, cubin = folder / "probes.ptx", folder / f"{target}.cubin"
+    header = HEADER.format(version="9.4" if target.startswith("sm_107") else "9.0", target=target)
+    while lines:
+        source.write_text(header + "".join(lines), encoding="utf-8")
+        command = [ptxas, "-arch", target, str(source), "-o", str(cubin)]
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        if run.returncode == 0:
+            return cubin
+        bad = {int(number) - header.count("\n") - 1 for number in _COMPLAINT.findall(run.stderr)}
+        if not bad:
+            raise RuntimeError(run.stderr)
+        lines = [line for place, line in enumerate(lines) if place not in bad]
+    raise RuntimeError(f"{target} takes no probe")
 
 
 def instructions(nvdisasm: str, cubin: Path) -> Iterator[tuple[int, int, str]]:
@@ -214,13 +219,14 @@ def instructions(nvdisasm: str, cubin: Path) -> Iterator[tuple[int, int, str]]:
 
 
 def fuzz(
-    nvdisasm: str, sm: int, seeds: Iterable[int], *, words: int, chance: random.Random
+    nvdisasm: Path | str, sm: int, seeds: Iterable[int], *, words: int, chance: random.Random
 ) -> Iterator[tuple[int, str]]:
     """Random words with an operation of the tensor cores, then valid ones with bits flipped; (word, text) of all."""
     made: set[int] = set()
-    for operation, _ in itertools.product(OPERATIONS, range(words // 40)):
-        dense = chance.getrandbits(105)
-        made.add((dense & chance.getrandbits(105) & ~0xFFFF) | 0x7000 | operation)
+    firsts = {operation & 0xFF for operation in (*OPERATIONS, *WIDE_OPERATIONS)}
+    others = [form << 8 | first for form in range(16) for first in sorted(firsts)]
+    for operation in (*(operation for operation in OPERATIONS for _ in range(words // 40)), *others * 6):
+        made.add((chance.getrandbits(105) & chance.getrandbits(105) & ~0xFFFF) | 0x7000 | operation)
     grown: dict[tuple[int, str | None], list[int]] = {}
     made |= set(seeds)
     made |= {seed & ~0xFFF | operation for seed in list(made) for operation in WIDE_OPERATIONS if seed >> 91 & 1}
@@ -244,30 +250,31 @@ def main() -> None:
     """Print the corpus."""
     nvdisasm, ptxas, *cubins = sys.argv[1:]
     chance = random.Random("tensor cores")
-    kept: dict[tuple[int, int, int, str | None], tuple[str, str, str]] = {}
+    kept: dict[tuple[int, int, int, str | None, str], tuple[str, str, str]] = {}
+    compiled: set[tuple[int, int, str | None]] = set()
     words: dict[int, set[int]] = {sm: set() for sm in TARGETS}
 
     def keep(sm: int, word: int, text: str, source: str) -> None:
         name = name_of(text)
-        key = (sm, word & 0xFFF, word >> 91 & 1, name)
+        # Of what was compiled, every mnemonic; of the many random ones, what was not compiled.
+        mnemonic = "" if source == "fuzz" else text.split("MMA", 1)[1].split(" ", 1)[0]
+        if source == "fuzz" and (sm, word & 0xFFF, name) in compiled:
+            return
+        compiled.update({(sm, word & 0xFFF, name)} if source != "fuzz" else ())
+        key = (sm, word & 0xFFF, word >> 91 & 1, name, mnemonic)
         kept.setdefault(key, (word.to_bytes(WIDTH, "little").hex(), text if name else "", source))
 
     with tempfile.TemporaryDirectory() as folder:
-        for target in TARGETS.values():
-            for body in probes():
-                cubin = assemble(ptxas, body, target.lower().replace("sm", "sm_"), Path(folder))
-                for found_sm, word, text in instructions(nvdisasm, cubin) if cubin else ():
-                    words[found_sm].add(word)
-                    keep(found_sm, word, text, "ptxas")
-    for cubin_file in cubins:
-        for sm, word, text in instructions(nvdisasm, Path(cubin_file)):
-            words[sm].add(word)
-            keep(sm, word, text, "cubin")
+        targets = [target.lower().replace("sm", "sm_") for sm, target in TARGETS.items() if sm != RENAMED]
+        made = [assemble(ptxas, target, Path(folder)) for target in targets]
+        for source, files in (("ptxas", made), ("cubin", [Path(cubin) for cubin in cubins])):
+            for file in files:
+                for sm, word, text in instructions(nvdisasm, file):
+                    words[sm].add(word)
+                    keep(sm, word, text, source)
     for sm in TARGETS:
         near = {word for other, found in words.items() if other // 10 == sm // 10 or sm >= 100 for word in found}
-        for word, text in fuzz(nvdisasm, sm, near, words=20000, chance=chance):
-            if name_of(text) is None and chance.random() > 0.02:
-                continue
+        for word, text in fuzz(nvdisasm, sm, near, words=8000, chance=chance):
             keep(sm, word, text, "fuzz")
     for key in sorted(kept, key=str):
         print(key[0], *kept[key], sep="\t")

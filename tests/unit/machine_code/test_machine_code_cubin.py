@@ -69,6 +69,11 @@ def test_without_the_notes_the_suffix_is_not_known() -> None:
     cubin = parse_cubin(data)
     assert (cubin.sm, cubin.suffix, cubin.tool, cubin.toolkit) == (120, None, None, None)
     assert cubin.kernels
+    older = bytearray(data)
+    older[ABI] = 7
+    for sm, suffix in ((89, ""), (90, None)):
+        struct.pack_into("<I", older, FLAGS, sm << 16 | 0x500 | sm)
+        assert (parse_cubin(bytes(older)).sm, parse_cubin(bytes(older)).suffix) == (sm, suffix)
 
 
 @pytest.mark.parametrize(
@@ -108,6 +113,28 @@ def test_a_file_without_sections_has_no_kernels() -> None:
     data = bytearray(_family())
     struct.pack_into("<Q", data, SECTIONS, 0)
     assert parse_cubin(bytes(data)).kernels == ()
+
+
+def _set_section(data: bytearray, index: int, *, kind: int, size: int) -> None:
+    (table,) = struct.unpack_from("<Q", data, SECTIONS)
+    struct.pack_into("<I", data, table + 64 * index + 4, kind)
+    struct.pack_into("<Q", data, table + 64 * index + 32, size)
+
+
+@pytest.mark.parametrize("kind", [0x7000000A, 8])
+def test_a_size_without_bytes_is_no_end_of_the_file(kind: int) -> None:
+    """`.nv_debug.shared` of bitsandbytes 0.50.2 is of a kind of NVIDIA's own and larger than its cubin."""
+    data = bytearray(_family())
+    _set_section(data, 4, kind=kind, size=1 << 40)
+    assert parse_cubin(bytes(data)).kernels == parse_cubin(_family()).kernels
+
+
+@pytest.mark.parametrize("kind", [1, 3, 7])
+def test_a_section_that_is_read_may_not_leave_the_file(kind: int) -> None:
+    data = bytearray(_family())
+    _set_section(data, 4, kind=kind, size=1 << 40)
+    with pytest.raises(ElfInvalid, match="section 4 is cut off"):
+        parse_cubin(bytes(data))
 
 
 def test_many_sections_with_one_long_name_are_refused() -> None:
