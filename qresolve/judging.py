@@ -17,8 +17,8 @@ from qresolve.request import (
 )
 from qresolve.resolution import Core, Impossible, Resolution, Row, best_together, solve
 from qresolve.situation import compares_of
-from qresolve.wheels.index_text import row_digest
 from qresolve.ways import Assignment, Bench, Way, host_variables, settings_of
+from qresolve.wheels.index_text import row_digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
