@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from qresolve.inspect.answer import InspectData
     from qresolve.inspect.perform import Inspection
-    from qresolve.machine_code.scan import BinaryScan, UnitScan
+    from qresolve.machine_code.scan import BinaryScan, ImageScan, UnitScan
 
 _LEGEND = (
     "specific/other/ptx/none: units of which the driver loads machine code made for this part or its family, other "
@@ -104,19 +104,25 @@ def _stem(path: str) -> str:
 
 
 def _unit_lines(scan: BinaryScan, data: InspectData, *, width: int) -> Iterator[str]:
+    """A line for each thing that images of a unit hold; images that hold the same share one."""
     rows = []
     for unit in scan.units:
         kernels = [name for image in unit.images for name in image.kernels or ()]
         families = data.families.of(path=scan.path, unit=unit.name, kernels=kernels)
         served = ", ".join(key for family in families for key in family.serves)
-        for position, image in enumerate(unit.images):
-            if image.instructions is None:
-                held = image.why
-            else:
-                held = ", ".join(f"{name} {count}" for name, count in image.instructions.items()) or "no tensor cores"
+        held: dict[str, list[str]] = {}
+        for image in unit.images:
+            held.setdefault(_held(image), []).append(str(image.arch))
+        for position, (text, archs) in enumerate(held.items()):
             first = position == 0
-            rows.append((unit_name(unit) if first else "", str(image.arch), held, served if first else ""))
-    yield from render_table(("unit", "image", "instructions", "serves"), rows, width=width)
+            rows.append((unit_name(unit) if first else "", ", ".join(archs), text, served if first else ""))
+    yield from render_table(("unit", "images", "instructions", "serves"), rows, width=width)
+
+
+def _held(image: ImageScan) -> str:
+    if image.instructions is None:
+        return image.why
+    return ", ".join(f"{name} {count}" for name, count in image.instructions.items()) or "no tensor cores"
 
 
 def unit_name(unit: UnitScan) -> str:

@@ -181,7 +181,7 @@ def test_the_text_is_readable_and_fits(
     assert main(["inspect", str(tmp_path), "--gpu", "sm100,sm121", "--formats", "nvfp4", "-v"]) == 6
     text = capsys.readouterr().out
     assert all(len(line) <= 100 for line in text.splitlines()[1:]), "all but the name, which is one word"
-    assert "sm_120f (1)" in text
+    assert "sm_120f (2)" in text
     assert "OMMA.SF" in text
     assert "refuted" in text
     assert "proved" in text
