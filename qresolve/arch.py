@@ -181,7 +181,9 @@ def driver_choice(images: Iterable[ImageArch], gpu_sm: int, architectures: Archi
     """The one image of a container that the driver loads on a GPU of ``gpu_sm``; None where none loads.
 
     Machine code comes before PTX, the image built for more exactly this part before one for more parts, and the later
-    sm before the earlier. A container that holds sm_90 and sm_90a so runs sm_90a's code on sm90.
+    sm before the earlier. Measured on an H200 (driver 580.159.04, nvcc 13.0), by programs that say what ran: sm_90a
+    before sm_90 in either order, sm_90 before compute_80 and before compute_90a, compute_90a before compute_80,
+    compute_90 beside sm_80; sm_80, sm_100 alone: none. For other GPUs the same order is taken to hold.
     """
     order = {"a": 2, "f": 1, "": 0}
     return max(

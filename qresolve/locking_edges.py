@@ -73,21 +73,18 @@ def read_record_digest(package: LockedPackage, indexes: UserIndexes, *, offline:
 
 def read_measured_wheel(package: LockedPackage, indexes: UserIndexes, *, offline: bool) -> WheelRow | None:
     """What is inside a wheel that the wheel index does not know; None where it cannot be opened."""
-    import httpx  # noqa: PLC0415 - only for wheels that are not recorded
+    from qresolve.closure.lockstep import read_lockstep_rules  # noqa: PLC0415 - only for wheels that are not recorded
+    from qresolve.http.client import open_http_client  # noqa: PLC0415 - as above
+    from qresolve.wheels.opened import opened_folder, read_opened_row  # noqa: PLC0415 - as above
+    from qresolve.wheels.ranges import HttpRanges  # noqa: PLC0415 - as above
+    from qresolve.wheels.remote import ZipWheel  # noqa: PLC0415 - as above
 
-    from qresolve.closure.credentials import authenticated_url  # noqa: PLC0415
-    from qresolve.closure.lockstep import read_lockstep_rules  # noqa: PLC0415
-    from qresolve.wheels.opened import opened_folder, read_opened_row  # noqa: PLC0415
-    from qresolve.wheels.ranges import HttpRanges, HttpxTransport  # noqa: PLC0415
-    from qresolve.wheels.remote import ZipWheel  # noqa: PLC0415
-
-    with httpx.Client(timeout=_TIMEOUT, follow_redirects=True) as client:
+    more = () if package.index_url is None else (package.index_url,)
+    with open_http_client(indexes, more=more) as client:
         return read_opened_row(
             package,
             toolkit=read_lockstep_rules().metapackage,
-            open_remote=None
-            if offline
-            else lambda url: ZipWheel(HttpRanges(HttpxTransport(client), authenticated_url(url, indexes))),
+            open_remote=None if offline else lambda url: ZipWheel(HttpRanges(client, url)),
             cache=opened_folder(),
         )
 

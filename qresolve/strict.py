@@ -129,6 +129,11 @@ class Table:
         self._asked.add(key)
         return self.table(key) if key in self._values else None
 
+    def is_null(self, key: str) -> bool:
+        """Whether the key is there and JSON's ``null``."""
+        self._asked.add(key)
+        return key in self._values and self._values[key] is None
+
     def tables(self, key: str) -> Iterator[Table]:
         """An array of tables; none where the key is absent."""
         self._asked.add(key)

@@ -8,13 +8,13 @@ the scheme. ``refuted``: every binary was looked at, and none does. ``unproved``
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from qresolve.arch import driver_choice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from qresolve.arch import Architectures, ImageArch
     from qresolve.inspect.families import Families
@@ -23,15 +23,16 @@ if TYPE_CHECKING:
     from qresolve.request import Ask
 
 Outcome = Literal["proved", "refuted", "unproved"]
-State = Literal["native", "other", "ptx", "none", "unread"]
+State = Literal["native", "other", "ptx", "linked", "none", "unread"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
     """One unit as it is on one GPU.
 
-    ``state``: ``native`` holds the instruction; ``other`` loads and does not; ``ptx`` loads as PTX alone; ``none`` has
-    no image that loads; ``unread`` was not or could not be searched. ``families`` are ids; none: nobody knows the unit.
+    ``state``: ``native`` holds the instruction; ``other`` loads and does not; ``ptx`` loads as PTX alone; ``linked`` is
+    relocatable code with the instruction, or PTX, that the driver would link; ``none`` has no image that loads;
+    ``unread`` was not or could not be searched. ``families`` are ids; none: nobody knows the unit.
     """
 
     library: str
@@ -76,10 +77,26 @@ def answer(binaries: Iterable[BinaryScan], ask: Ask, sm: int, *, not_read: Itera
             seen=(),
         )
     serving = {family.id for family in data.families.serving(ask.key)}
-    units = [_see(binary, unit, sm, product, data) for binary in binaries for unit in binary.units]
+    units = [one for binary in binaries for one in _see_all(binary, sm, product, data)]
     ours = [one for one in units if serving & set(one.families)]
     outcome, why, decided = _decide(units, ours, ask=ask, sm=sm, product=product, not_read=tuple(not_read))
     return Answer(ask=ask, sm=sm, outcome=outcome, why=why, product=product.name, seen=tuple(decided))
+
+
+def _see_all(binary: BinaryScan, sm: int, product: Product, data: InspectData) -> Iterator[Seen]:
+    """Every unit on one GPU; relocatable code only where no linked image of the same kernels fits."""
+    linked: set[str] = set()
+    for unit in binary.loaded:
+        taken = driver_choice(unit.archs, sm, data.architectures)
+        linked.update(name for one in unit.images if one.arch == taken for name in one.kernels or ())
+        yield _see(binary, unit, sm, product, data)
+    for unit in binary.relocatable:
+        taken = driver_choice(unit.archs, sm, data.architectures)
+        kernels = {name for one in unit.images if one.arch == taken for name in one.kernels or ()}
+        if kernels and kernels <= linked:
+            continue
+        seen = _see(binary, unit, sm, product, data)
+        yield replace(seen, state="linked") if seen.state in ("native", "ptx") else seen
 
 
 def _see(binary: BinaryScan, unit: UnitScan, sm: int, product: Product, data: InspectData) -> Seen:
@@ -119,6 +136,12 @@ def _decide(
         return "unproved", f"the image for {gpu} of {_names(unread)} could not be read", unread
     if ptx := [one for one in ours if one.state == "ptx"]:
         return "unproved", f"{_names(ptx)} loads on {gpu} as PTX alone: its driver chooses the instructions", ptx
+    if linked := [one for one in ours if one.state == "linked"]:
+        return (
+            "unproved",
+            f"{_names(linked)} is relocatable code, which the driver of {gpu} links when it loads",
+            linked,
+        )
     strangers = [one for one in units if not one.families and one.state == "native"]
     if strangers and ask.scheme.wants == "native" and not not_read:
         found = _places(strangers, gpu, product)
@@ -131,6 +154,12 @@ def _decide(
         return "unproved", "there is no code for GPUs in it; what is compiled at run time cannot be seen here", []
     if unread := [one for one in units if one.state == "unread" and not one.families]:
         return "unproved", f"the image for {gpu} of {_names(unread)} could not be read", unread
+    if linked := [one for one in units if one.state == "linked" and not one.families]:
+        return (
+            "unproved",
+            f"{_names(linked)} is relocatable code, which the driver of {gpu} links when it loads",
+            linked,
+        )
     if strangers or (ask.scheme.wants != "native" and not ours):
         return "unproved", "no kernel that is known to serve it; 16-bit instructions alone say nothing", ours
     return "refuted", _absence(units, ours, gpu=gpu, product=product), ours

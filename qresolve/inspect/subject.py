@@ -201,13 +201,19 @@ def _file_subject(path: Path) -> Subject:
 
 @contextmanager
 def _remote_wheel(url: str) -> Iterator[ZipWheel]:
-    import httpx  # noqa: PLC0415 - only for an address
-
-    from qresolve.wheels.ranges import HttpRanges, HttpxTransport  # noqa: PLC0415 - as above
+    from qresolve.http.client import open_http_client  # noqa: PLC0415 - only for an address
+    from qresolve.wheels.ranges import HttpRanges, RangesUnsupported  # noqa: PLC0415 - as above
     from qresolve.wheels.remote import ZipWheel  # noqa: PLC0415 - as above
 
-    with httpx.Client(timeout=60.0, follow_redirects=True) as client:
-        yield ZipWheel(HttpRanges(HttpxTransport(client), url))
+    with open_http_client() as client:
+        try:
+            wheel = ZipWheel(HttpRanges(client, url))
+        except RangesUnsupported as error:
+            raise Unproved(
+                f"the server gives no byte ranges ({error.message}); download the wheel whole",
+                hint="pip download --no-deps ADDRESS",
+            ) from error
+        yield wheel
 
 
 def _normalised(name: str) -> str:

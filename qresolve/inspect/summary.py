@@ -21,8 +21,8 @@ class LoadCount:
     """How the units of one binary load on one GPU.
 
     ``specific``: machine code built for this part or its family (suffix ``a`` or ``f``); ``sass``: other machine code;
-    ``ptx``: as PTX alone; ``none``: no image loads. A unit counts once. None is usual for units made for other archs:
-    a total says nothing about a format.
+    ``ptx``: as PTX alone; ``none``: no image loads as it is. A unit counts once, relocatable code not at all. None is
+    usual for units made for other archs: a total says nothing about a format.
     """
 
     sm: int
@@ -36,7 +36,7 @@ def load_counts(scan: BinaryScan, sms: tuple[int, ...], architectures: Architect
     """A count for each of ``sms``, or for every known arch where none is given."""
     found = []
     for sm in sms or tuple(one.sm for one in architectures.known):
-        chosen = [driver_choice(unit.archs, sm, architectures) for unit in scan.units]
+        chosen = [driver_choice(unit.archs, sm, architectures) for unit in scan.loaded]
         sass = [one for one in chosen if one is not None and one.kind == "sass"]
         specific = sum(bool(one.suffix) for one in sass)
         ptx = sum(one is not None and one.kind == "ptx" for one in chosen)
@@ -54,14 +54,14 @@ def cuda_of(scan: BinaryScan) -> str | None:
 
 def image_counts(scan: BinaryScan) -> tuple[tuple[str, int], ...]:
     """How many units have each image, machine code first, by arch."""
-    counts = Counter(arch for unit in scan.units for arch in unit.archs)
+    counts = Counter(arch for unit in scan.loaded for arch in unit.archs)
     ordered = sorted(counts, key=lambda arch: (arch.kind == "ptx", arch.sm, arch.suffix))
     return tuple((str(arch), counts[arch]) for arch in ordered)
 
 
 def compressions(scan: BinaryScan) -> tuple[str, ...]:
     """Which compressions its images have, sorted."""
-    return tuple(sorted({image.compression for unit in scan.units for image in unit.images}))
+    return tuple(sorted({image.compression for unit in scan.loaded for image in unit.images}))
 
 
 def tools(scan: BinaryScan) -> tuple[str, ...]:

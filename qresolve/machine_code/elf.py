@@ -5,9 +5,13 @@ Read are the fatbin containers by translation unit, the needed libraries and the
 Own ``struct`` code instead of pyelftools: only four tables are read, and a library of 93 MB with 100 000
 symbols takes a fraction of a second instead of several.
 
-Only what the driver can load counts. ``.nv_fatbin`` is what the host code registers; ``__nv_relfatbin``
-is input for the device linker and never loads, so its PTX is no fallback either. Some libraries hold
-registered containers in other data sections (large-model builds: ``.lrodata``), so these are searched too.
+``.nv_fatbin`` holds what the driver loads as it is. ``__nv_relfatbin`` holds relocatable code (``nvcc -rdc``), the
+input of the device linker, and it is not dead: where the linked image does not fit the GPU, the driver links these
+images when the library is loaded, and compiles PTX among them. Measured on an H200 with driver 580.159.04, programs
+and shared libraries of CUDA 13.0, stripped or not: objects with sm_90, sm_90a or compute_80 and a linked image for
+sm_100 alone ran on sm90; objects with sm_80 or compute_120 did not. So they are told apart, never left out. Some
+libraries hold registered containers in other data sections (large-model builds: ``.lrodata``), so these are searched
+too.
 """
 
 from __future__ import annotations
@@ -91,16 +95,16 @@ class LibraryMeasurement:
     """What was read from one shared library.
 
     ``needed`` keeps the file's order. ``glibc`` is the newest ``GLIBC_x.y`` asked for, as text, None where
-    no versioned symbol of glibc is used. ``units`` keep the containers' order in the file. ``linker_input`` is how
-    many containers are there for the device linker alone: they never load, so nothing of them counts. ``loose`` are
-    cubins among other data, in no container: what loads them is the library's own code.
+    no versioned symbol of glibc is used. ``units`` keep the containers' order in the file. ``relocatable`` are those
+    that the driver links where no linked image fits. ``loose`` are cubins among other data, in no container: what
+    loads them is the library's own code.
     """
 
     path: str
     needed: tuple[str, ...]
     glibc: str | None
     units: tuple[Unit, ...]
-    linker_input: int
+    relocatable: tuple[Unit, ...]
     loose: tuple[LooseCubin, ...]
 
 
@@ -127,26 +131,21 @@ def parse_library(data: Buffer, *, path: str) -> LibraryMeasurement:
     sections = _parse_sections(view)
     placed = tuple(_parse_containers(data, sections))
     names = _parse_unit_names(view, sections, holders=[sections.index(one) for one in {one for one, _ in placed}])
-    units = tuple(
+    units = [
         Unit(
             name=names.get(section.address + container.offset - section.offset),
             section=section.name.decode("utf-8", "replace"),
             container=container,
         )
         for section, container in placed
-    )
-    linker_input = sum(
-        1
-        for section in sections
-        if section.name == _LINKER_SECTION and section.kind != _TYPE_NOBITS
-        for _ in search_containers(data, section.offset, section.offset + section.size)
-    )
+    ]
+    linker_section = _LINKER_SECTION.decode()
     return LibraryMeasurement(
         path=path,
         needed=_parse_needed(view, sections),
         glibc=_parse_glibc(view, sections),
-        units=units,
-        linker_input=linker_input,
+        units=tuple(unit for unit in units if unit.section != linker_section),
+        relocatable=tuple(unit for unit in units if unit.section == linker_section),
         loose=tuple(_search_cubins(data, sections, placed)),
     )
 
@@ -202,7 +201,7 @@ def _linked_string(view: memoryview, sections: tuple[_Section, ...], section: _S
 
 
 def _parse_containers(data: Buffer, sections: tuple[_Section, ...]) -> Iterator[tuple[_Section, Container]]:
-    """Each loadable container with the section that holds it."""
+    """Each container that a driver may load or link, with the section that holds it."""
     for section in sections:
         if section.name == _LOADED_SECTION:
             found = parse_section(data, section.offset, section.offset + section.size)
@@ -215,13 +214,8 @@ def _parse_containers(data: Buffer, sections: tuple[_Section, ...]) -> Iterator[
 
 
 def _holds_data(section: _Section) -> bool:
-    """Whether it is loaded with the library and is no code, and no input for the device linker."""
-    return (
-        section.kind == _TYPE_PROGBITS
-        and bool(section.flags & _FLAG_ALLOC)
-        and not section.flags & _FLAG_EXECUTABLE
-        and section.name != _LINKER_SECTION
-    )
+    """Whether it is loaded with the library and is no code."""
+    return section.kind == _TYPE_PROGBITS and bool(section.flags & _FLAG_ALLOC) and not section.flags & _FLAG_EXECUTABLE
 
 
 def _search_cubins(

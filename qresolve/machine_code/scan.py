@@ -8,7 +8,7 @@ one GPU only those that the driver would load there.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from qresolve.arch import ImageArch
@@ -53,12 +53,16 @@ class ImageScan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitScan:
-    """One container, or one cubin by itself. ``name`` is the translation unit, None where nothing says it."""
+    """One container, or one cubin by itself. ``name`` is the translation unit, None where nothing says it.
+
+    ``relocatable``: the driver links it, and compiles its PTX, where no linked image of the same kernels fits.
+    """
 
     name: str | None
     section: str
     offset: int
     images: tuple[ImageScan, ...]
+    relocatable: bool = False
 
     @property
     def archs(self) -> tuple[ImageArch, ...]:
@@ -76,7 +80,16 @@ class BinaryScan:
     needed: tuple[str, ...] = ()
     glibc: str | None = None
     units: tuple[UnitScan, ...] = ()
-    linker_input: int = 0
+
+    @property
+    def loaded(self) -> tuple[UnitScan, ...]:
+        """The units whose images the driver loads as they are."""
+        return tuple(unit for unit in self.units if not unit.relocatable)
+
+    @property
+    def relocatable(self) -> tuple[UnitScan, ...]:
+        """The units that it links."""
+        return tuple(unit for unit in self.units if unit.relocatable)
 
 
 def scan_binary(
@@ -97,18 +110,19 @@ def scan_binary(
         return _scan_cubin(data, path=path)
     if head[:4] == _ELF:
         library = parse_library(data, path=path)
-        units = tuple(
+        units = [
             _scan_container(data, unit.container, name=unit.name, section=unit.section, wanted=wanted)
-            for unit in library.units
-        ) + tuple(_scan_loose(data, loose, wanted=wanted) for loose in library.loose)
+            for unit in (*library.units, *library.relocatable)
+        ]
+        units = [replace(unit, relocatable=position >= len(library.units)) for position, unit in enumerate(units)]
+        units += [_scan_loose(data, loose, wanted=wanted) for loose in library.loose]
         return BinaryScan(
             path=path,
             kind="library",
             size=len(view),
             needed=library.needed,
             glibc=library.glibc,
-            units=units,
-            linker_input=library.linker_input,
+            units=tuple(units),
         )
     if head[:4] == MAGIC:
         containers = parse_section(data)

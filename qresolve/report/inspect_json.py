@@ -38,7 +38,6 @@ def _binary(scan: BinaryScan, inspection: Inspection, data: InspectData) -> dict
         "needed": list(scan.needed),
         "cuda": cuda_of(scan),
         "glibc": scan.glibc,
-        "linker_input": scan.linker_input,
         "loads": [
             {
                 "arch": f"sm{count.sm}",
@@ -59,6 +58,7 @@ def _unit(unit: UnitScan, scan: BinaryScan, data: InspectData) -> dict[str, Any]
         "name": unit.name,
         "section": unit.section,
         "offset": unit.offset,
+        "relocatable": unit.relocatable,
         "families": [one.id for one in data.families.of(path=scan.path, unit=unit.name, kernels=kernels)],
         "images": [_image(image) for image in unit.images],
     }

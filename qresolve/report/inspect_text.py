@@ -60,9 +60,10 @@ def _binary_lines(scan: BinaryScan, *, width: int) -> Iterator[str]:
         facts.append(f"linked to CUDA {cuda}")
     if scan.glibc:
         facts.append(f"glibc {scan.glibc} or newer")
-    facts.append(f"{len(scan.units)} unit{'' if len(scan.units) == 1 else 's'} ({'/'.join(compressions(scan))})")
-    if scan.linker_input:
-        facts.append(f"{scan.linker_input} more for the device linker, which never load")
+    loaded = len(scan.loaded)
+    facts.append(f"{loaded} unit{'' if loaded == 1 else 's'} ({'/'.join(compressions(scan))})")
+    if scan.relocatable:
+        facts.append(f"{len(scan.relocatable)} more of relocatable code, which the driver links where no image fits")
     yield from textwrap.wrap(f"{scan.path}: {'; '.join(facts)}", width, subsequent_indent="  ")
     images = ", ".join(f"{arch} ({count})" for arch, count in image_counts(scan))
     yield from _indented(f"images: {images}", width)
@@ -127,4 +128,4 @@ def _held(image: ImageScan) -> str:
 
 def unit_name(unit: UnitScan) -> str:
     """The translation unit, or where the container is."""
-    return unit.name or f"at {unit.offset:#x}"
+    return (unit.name or f"at {unit.offset:#x}") + (" (relocatable)" if unit.relocatable else "")

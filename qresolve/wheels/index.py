@@ -54,7 +54,7 @@ def images_of(
 
     With ``product`` an image of machine code counts only if an instruction of that product stands in it: one that
     loads and has none is a shell (the sm_120 image of a kernel written for sm_100 alone). Where the instructions were
-    not read, that is unknown.
+    not read, that is unknown; an image of a generation whose instructions cannot be read does not count.
     """
     measured = _library(row, library)
     if measured is None:
@@ -76,7 +76,7 @@ def images_of(
 
 def _with_product(group: UnitGroup, product: Product) -> tuple[ImageArch, ...]:
     held = dict(group.instructions or ())
-    return tuple(image for image in group.images if image.kind == "ptx" or product.among(held.get(image, ())))
+    return tuple(image for image in group.images if image.kind == "ptx" or product.among(held.get(image, ()) or ()))
 
 
 def units(row: WheelRow, library: str) -> tuple[str, ...] | None:

@@ -15,12 +15,13 @@ class UnitGroup:
 
     ``names`` sorted, a name as often as units have it; ``unnamed`` counts those of a stripped library, and
     ``families`` are then the families (constraints/kernel_families.toml) that their kernels' names belong to.
-    ``instructions``: for each image of machine code the names of its tensor-core instructions, sorted; an image that
-    does not stand there has none. None: they were not read.
+    ``instructions``: for each image of machine code the names of its tensor-core instructions, sorted, or None where
+    they cannot be read (of generations before those that are known); an image that does not stand there has none.
+    None in place of all: they were not read.
     """
 
     images: tuple[ImageArch, ...]
-    instructions: tuple[tuple[ImageArch, tuple[str, ...]], ...] | None = None
+    instructions: tuple[tuple[ImageArch, tuple[str, ...] | None], ...] | None = None
     names: tuple[str, ...] = ()
     unnamed: int = 0
     families: tuple[str, ...] = ()

@@ -167,7 +167,7 @@ def _parse_group(table: Table) -> UnitGroup:
 
 def _parse_instructions(
     table: Table, images: tuple[ImageArch, ...]
-) -> tuple[tuple[ImageArch, tuple[str, ...]], ...] | None:
+) -> tuple[tuple[ImageArch, tuple[str, ...] | None], ...] | None:
     held = table.optional_table("instructions")
     if held is None:
         return None
@@ -176,7 +176,7 @@ def _parse_instructions(
         image = _parse_image(held, key, key, kind="sass")
         if image not in images:
             raise held.fail(key, "is no image of this group")
-        found.append((image, held.texts(key)))
+        found.append((image, None if held.is_null(key) else held.texts(key)))
     held.done()
     return tuple(found)
 
@@ -282,7 +282,9 @@ def _group_values(group: UnitGroup) -> dict[str, Any]:
     if ptx := [str(image) for image in group.images if image.kind == "ptx"]:
         values["ptx"] = ptx
     if group.instructions is not None:
-        values["instructions"] = {str(image): list(names) for image, names in group.instructions}
+        values["instructions"] = {
+            str(image): None if names is None else list(names) for image, names in group.instructions
+        }
     if group.names:
         values["names"] = list(group.names)
     if group.unnamed:

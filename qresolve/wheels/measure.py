@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from qresolve.machine_code.scan import UnitScan
     from qresolve.wheels.remote import WheelSource
 
-    _Held = tuple[tuple[ImageArch, ...], tuple[tuple[ImageArch, tuple[str, ...]], ...] | None, tuple[str, ...]]
+    _Held = tuple[tuple[ImageArch, ...], tuple[tuple[ImageArch, tuple[str, ...] | None], ...] | None, tuple[str, ...]]
 
 # As ptxas prints for --version: "Cuda compilation tools, release 12.9, V12.9.86".
 _TOOL_RELEASE = re.compile(rb"release \d+\.\d+, V(\d+\.\d+\.\d+)")
@@ -165,12 +165,12 @@ def parse_cuda_claim(version: str, requires_dist: tuple[str, ...], *, toolkit: s
 def group_units(library: BinaryScan, families: Families) -> MeasuredLibrary:
     """The same measurement with units of equal images and instructions in one group, in a fixed order.
 
-    Counts are left out: how often an instruction stands somewhere says nothing. A unit of which one image could not be
-    searched counts as not searched.
+    Counts are left out: how often an instruction stands somewhere says nothing.
     """
     names: dict[_Held, list[str]] = defaultdict(list)
     unnamed: dict[_Held, int] = defaultdict(int)
-    for unit in library.units:
+    # Relocatable code is left out: as long as a linked image fits it is not used, and what is linked is not seen.
+    for unit in library.loaded:
         images = tuple(sorted(unit.archs, key=lambda image: (image.kind == "ptx", image.sm, image.suffix)))
         held = (images, _instructions(unit), () if unit.name is not None else _families(library, unit, families))
         if unit.name is None:
@@ -206,15 +206,20 @@ def _compilers(library: BinaryScan) -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda text: tuple(map(int, text.split(".")))))
 
 
-def _instructions(unit: UnitScan) -> tuple[tuple[ImageArch, tuple[str, ...]], ...] | None:
-    found: dict[ImageArch, set[str]] = {}
+def _instructions(unit: UnitScan) -> tuple[tuple[ImageArch, tuple[str, ...] | None], ...] | None:
+    found: dict[ImageArch, set[str] | None] = {}
     for image in unit.images:
         if image.arch.kind == "ptx":
             continue
-        if image.instructions is None:
-            return None
-        found.setdefault(image.arch, set()).update(image.instructions)
-    return tuple((arch, tuple(sorted(found[arch]))) for arch in sorted(found) if found[arch])
+        held = found.setdefault(image.arch, set())
+        found[image.arch] = None if held is None or image.instructions is None else held | set(image.instructions)
+    if found and all(held is None for held in found.values()):
+        return None
+    return tuple(
+        (arch, None if held is None else tuple(sorted(held)))
+        for arch, held in sorted(found.items())
+        if held is None or held
+    )
 
 
 def _families(library: BinaryScan, unit: UnitScan, families: Families) -> tuple[str, ...]:

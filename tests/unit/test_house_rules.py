@@ -35,6 +35,7 @@ EDGE = (
     "qresolve.data",
     "qresolve.engine_run",
     "qresolve.http",
+    "qresolve.inspect.subject",
     "qresolve.install",
     "qresolve.lock.file",
     "qresolve.locking_edges",
