@@ -61,12 +61,13 @@ def _binary_lines(scan: BinaryScan, *, width: int) -> Iterator[str]:
     if scan.glibc:
         facts.append(f"glibc {scan.glibc} or newer")
     loaded = len(scan.loaded)
-    facts.append(f"{loaded} unit{'' if loaded == 1 else 's'} ({'/'.join(compressions(scan))})")
+    if loaded:
+        facts.append(f"{loaded} unit{'' if loaded == 1 else 's'} ({'/'.join(compressions(scan))})")
     if scan.relocatable:
-        facts.append(f"{len(scan.relocatable)} more of relocatable code, which the driver links where no image fits")
+        facts.append(f"{len(scan.relocatable)} of relocatable code, which the driver links where no image fits")
     yield from textwrap.wrap(f"{scan.path}: {'; '.join(facts)}", width, subsequent_indent="  ")
-    images = ", ".join(f"{arch} ({count})" for arch, count in image_counts(scan))
-    yield from _indented(f"images: {images}", width)
+    if images := ", ".join(f"{arch} ({count})" for arch, count in image_counts(scan)):
+        yield from _indented(f"images: {images}", width)
     if made := tools(scan):
         yield from _indented(f"made by {'; '.join(made)}", width)
 

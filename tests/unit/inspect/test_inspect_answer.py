@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -11,6 +13,9 @@ from hypothesis import strategies as st
 from qresolve.arch import Loadability, driver_choice, loadability
 from qresolve.inspect.answer import answer
 from tests.unit.inspect.inspect_support import LIBRARY, ask, image, library, small_data, unit
+
+if TYPE_CHECKING:
+    from qresolve.machine_code.scan import ImageScan, UnitScan
 
 DATA = small_data(date(2026, 12, 1))
 NVFP4 = ask("nvfp4")
@@ -156,3 +161,23 @@ def test_reading_on_never_takes_a_proof_back(units: list[object], read: int, sm:
 def test_the_library_pattern_is_for_the_whole_file_name() -> None:
     scan = library(unit("fp4_mm", image("sm_120f", "HMMA")), path=f"other/not{LIBRARY.rpartition('/')[2]}")
     assert answer([scan], NVFP4, 121, not_read=(), data=DATA).why.startswith("no kernel serves it")
+
+
+def relocatable(name: str | None, *images: ImageScan) -> UnitScan:
+    return replace(unit(name, *images), section="__nv_relfatbin", relocatable=True)
+
+
+def test_relocatable_code_is_neither_a_proof_nor_dead() -> None:
+    code = relocatable("fp4_mm", image("sm_120f", "OMMA.SF", kernels=("fp4_gemm",)))
+    assert outcome(code)[0] == "unproved"
+    assert outcome(code, unit("linked", image("sm_100f", "UTCOMMA", kernels=("fp4_gemm",))))[0] == "unproved"
+    assert outcome(relocatable("fp4_mm", image("compute_120f")))[0] == "unproved"
+    assert outcome(code, sm=100)[0] == "refuted", "there is nothing of it for that GPU either"
+
+
+def test_relocatable_code_does_not_count_where_it_was_linked() -> None:
+    linked = unit("fp4_mm", image("sm_120f", "OMMA.SF", kernels=("fp4_gemm", "other")))
+    code = relocatable("fp4_mm", image("sm_120f", "OMMA.SF", kernels=("fp4_gemm",)))
+    assert outcome(linked, code)[0] == "proved"
+    shell = unit("fp4_mm", image("sm_120f", "HMMA", kernels=("fp4_gemm", "other")))
+    assert outcome(shell, code)[0] == "refuted", "what was linked is what runs"

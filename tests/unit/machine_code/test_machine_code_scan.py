@@ -45,3 +45,10 @@ def test_a_cubin_among_other_data_is_a_unit_of_its_own(tmp_path: Path) -> None:
     assert loose.section == ".rodata"
     assert loose.archs == (arch,)
     assert loose.images[0].kernels == tuple(kernel.name for kernel in parse_cubin(data).kernels)
+
+
+def test_relocatable_units_are_told_apart() -> None:
+    scan = scan_binary((FATBINS / "linker_input.so").read_bytes(), path="x.so", wanted=lambda images: images)
+    assert {unit.name for unit in scan.relocatable} == {"first_sm120_kernels", "second"}
+    assert all(unit.section == "__nv_relfatbin" for unit in scan.relocatable)
+    assert not any(unit.relocatable for unit in scan.loaded)
