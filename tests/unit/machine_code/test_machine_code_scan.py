@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from qresolve.errors import Unproved
 from qresolve.machine_code.cubin import parse_cubin
 from qresolve.machine_code.fatbin import parse_section
 from qresolve.machine_code.payload import read_payload
@@ -52,3 +55,25 @@ def test_relocatable_units_are_told_apart() -> None:
     assert {unit.name for unit in scan.relocatable} == {"first_sm120_kernels", "second"}
     assert all(unit.section == "__nv_relfatbin" for unit in scan.relocatable)
     assert not any(unit.relocatable for unit in scan.loaded)
+
+
+NATIVE = (FATBINS / "native" / "_C_stable_libtorch.abi3.so").read_bytes()
+
+
+@given(st.integers(min_value=0, max_value=len(NATIVE)))
+def test_a_library_that_is_cut_off_is_refused_or_read_within_itself(length: int) -> None:
+    try:
+        scan = scan_binary(NATIVE[:length], path="x.so", wanted=lambda images: images)
+    except Unproved:
+        return
+    assert all(unit.offset < length for unit in scan.units)
+
+
+@given(st.integers(min_value=0, max_value=len(NATIVE) - 1), st.binary(min_size=1, max_size=8))
+def test_changed_bytes_never_do_more_than_an_error(position: int, other: bytes) -> None:
+    changed = NATIVE[:position] + other + NATIVE[position + len(other) :]
+    try:
+        scan = scan_binary(changed, path="x.so", wanted=lambda images: images)
+    except Unproved:
+        return
+    assert sum(image.raw_length for unit in scan.units for image in unit.images) < 1 << 30
