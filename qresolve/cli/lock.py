@@ -48,7 +48,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     output.add_argument(
         "-o", "--output", default="pylock.toml", metavar="FILE", help="default: pylock.toml; - for stdout"
     )
-    output.add_argument("--force", action="store_true", help="overwrite a file that is not a lock of ours")
+    output.add_argument(
+        "--force", action="store_true", help="overwrite a file that is not a lock of ours, or whose hashes differ"
+    )
     output.add_argument("--json", action="store_true", help="also print the answer as JSON (schema qresolve.explain/1)")
     parser.set_defaults(run=run)
 
@@ -57,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Resolve and write; nothing is written unless every asked format holds."""
     from qresolve.closure.local import join_indexes, pin_local_engine, read_local_indexes  # noqa: PLC0415
     from qresolve.errors import UsageError  # noqa: PLC0415
-    from qresolve.lock.file import check_output, write_lock  # noqa: PLC0415
+    from qresolve.lock.file import check_output, check_same_files, write_lock  # noqa: PLC0415
     from qresolve.locking import LockRequest, make_lock  # noqa: PLC0415
     from qresolve.locking_edges import open_edges  # noqa: PLC0415
     from qresolve.report.lock_text import lock_lines, reservation_lines  # noqa: PLC0415
@@ -78,6 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     with open_edges(offline=arguments.offline) as edges:
         locked = make_lock(question, request, edges, read_cuda_releases())
+    check_same_files(arguments.output, locked.lock, force=arguments.force)
     write_lock(arguments.output, locked.lock, force=arguments.force)
     for line in (*locked.notes, *lock_lines(locked.lock, arguments.output), *reservation_lines(locked.answer)):
         print(line, file=sys.stderr)

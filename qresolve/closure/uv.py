@@ -81,11 +81,6 @@ def project_text(request: ClosureRequest, also: tuple[str, ...] = ()) -> str:
             | ({"format": "flat"} if index.flat else {})
             for index in sorted(explicit, key=lambda index: index.name)
         ]
-    if request.metadata:
-        settings["dependency-metadata"] = [
-            {"name": name, "version": version, "requires-dist": list(requires)}
-            for name, version, requires in request.metadata
-        ]
     project = {
         "project": {"name": PROJECT, "version": "0", "dependencies": list(direct)},
         "tool": {"uv": settings},
@@ -93,8 +88,8 @@ def project_text(request: ClosureRequest, also: tuple[str, ...] = ()) -> str:
     return tomli_w.dumps(project)
 
 
-def configuration_text(indexes: UserIndexes) -> str:
-    """The configuration for uv: the user's indexes in order and what goes with them."""
+def configuration_text(indexes: UserIndexes, metadata: tuple[tuple[str, str, tuple[str, ...]], ...] = ()) -> str:
+    """The configuration for uv: the user's indexes in order and what goes with them; requirements given by hand."""
     import tomli_w  # noqa: PLC0415
 
     tables = []
@@ -110,6 +105,10 @@ def configuration_text(indexes: UserIndexes) -> str:
     settings = dict(indexes.settings)
     if tables:
         settings["index"] = tables
+    if metadata:
+        settings["dependency-metadata"] = [
+            {"name": name, "version": version, "requires-dist": list(requires)} for name, version, requires in metadata
+        ]
     return tomli_w.dumps(settings)
 
 
@@ -268,7 +267,7 @@ def _run_once(
         folder = Path(name)  # private to the user (mode 0700): the configuration can hold credentials
         files = {
             "pyproject.toml": project_text(request, also),
-            "uv.toml": configuration_text(indexes),
+            "uv.toml": configuration_text(indexes, request.metadata),
             **{f"{option}.txt": "".join(f"{text}\n" for text in texts) for option, texts in _files(request)},
         }
         for filename, text in files.items():

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qresolve.errors import DataInvalid, UsageError
+from qresolve.errors import DataInvalid, NoResolution, QResolveError, UsageError
 from qresolve.lock.document import lock_document, parse_document
 
 if TYPE_CHECKING:
@@ -106,6 +106,36 @@ def check_output(output: str | Path, *, force: bool = False) -> None:
         raise UsageError(f"{path}: the folder {place.parent} cannot be written to")
     if place.exists() and not force and not _is_ours(place):
         raise UsageError(f"{path} is there already and qresolve did not write it", hint=f"-o {path} --force")
+
+
+def check_same_files(output: str | Path, lock: Lock, *, force: bool = False) -> None:
+    """Refuse to replace a lock of ours that has another file under the name of one of ``lock``'s.
+
+    A file name on an index stands for one content for good; where it does not, someone replaced it. Files given by
+    their own address are left out: a person builds those again. What cannot be read is not held against anything.
+
+    Raises:
+        NoResolution: a file of the same name and another sha256, and ``force`` is not given.
+    """
+    if str(output) == STDOUT or force:
+        return
+    try:
+        before = read_lock(Path(output))
+    except QResolveError:
+        return
+    known = {
+        (package.wheel.filename, package.wheel.variant): package.wheel.sha256
+        for package in before.packages
+        if package.index != "direct"
+    }
+    for package in lock.packages:
+        wheel = package.wheel
+        sha256 = known.get((wheel.filename, wheel.variant), wheel.sha256)
+        if package.index != "direct" and sha256 != wheel.sha256:
+            raise NoResolution(
+                f"{wheel.filename} is two files: {sha256[:12]}… in {output}, {wheel.sha256[:12]}… on the index now",
+                hint=f"-o {output} --force",
+            )
 
 
 def write_lock(output: str | Path, lock: Lock, *, force: bool = False) -> None:
