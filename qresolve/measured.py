@@ -9,7 +9,7 @@ from packaging.version import Version
 
 from qresolve.facts import ABSENT, Fact
 from qresolve.gates import leaves
-from qresolve.inspect.families import read_families
+from qresolve.machine_code.families import read_families
 from qresolve.machine_code.instructions import read_instructions
 from qresolve.wheels.index import images_of, read_row_of_wheel, read_rows_of_release
 from qresolve.wheels.triton import Result, read_measured

@@ -50,10 +50,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Inspect, print, and answer by the exit code."""
     from qresolve.errors import UsageError  # noqa: PLC0415
     from qresolve.inspect.answer import InspectData  # noqa: PLC0415
-    from qresolve.inspect.families import read_families  # noqa: PLC0415
     from qresolve.inspect.perform import inspection_exit_code, run_inspection  # noqa: PLC0415
     from qresolve.inspect.subject import is_release, open_subject  # noqa: PLC0415
     from qresolve.knowledge.load import read_formats  # noqa: PLC0415
+    from qresolve.machine_code.families import read_families  # noqa: PLC0415
     from qresolve.machine_code.instructions import read_instructions  # noqa: PLC0415
     from qresolve.request import parse_formats  # noqa: PLC0415
     from qresolve.target.names import split_names  # noqa: PLC0415

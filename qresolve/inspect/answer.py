@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from qresolve.arch import Architectures, ImageArch
-    from qresolve.inspect.families import Families
+    from qresolve.machine_code.families import Families
     from qresolve.machine_code.instructions import Instructions, Product
     from qresolve.machine_code.scan import BinaryScan, UnitScan
     from qresolve.request import Ask

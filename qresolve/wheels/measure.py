@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from qresolve.arch import parse_image_arch
 from qresolve.errors import Unproved
-from qresolve.inspect.families import read_families
+from qresolve.machine_code.families import read_families
 from qresolve.machine_code.scan import BinaryScan, scan_binary
 from qresolve.wheels.index_rows import Declared, Measured, MeasuredLibrary, MeasuredTool, UnitGroup
 from qresolve.wheels.record import parse_record, record_digest
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from qresolve.arch import ImageArch
-    from qresolve.inspect.families import Families
+    from qresolve.machine_code.families import Families
     from qresolve.machine_code.scan import UnitScan
     from qresolve.wheels.remote import WheelSource
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from qresolve.arch import ImageArch, parse_image_arch, read_architectures
 from qresolve.inspect.answer import InspectData
-from qresolve.inspect.families import parse_families
 from qresolve.knowledge.load import read_formats
+from qresolve.machine_code.families import parse_families
 from qresolve.machine_code.instructions import parse_instructions
 from qresolve.machine_code.scan import BinaryScan, ImageScan, UnitScan
 from qresolve.request import parse_formats
