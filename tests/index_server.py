@@ -223,6 +223,7 @@ class IndexServer:
         self.redirects: dict[str, str] = {}
         self.cuts: dict[str, int] = {}
         self.stalled: set[str] = set()
+        self.replaced: dict[str, bytes | None] = {}
         self.ending = threading.Event()
         self.projects: dict[str, list[ServedFile]] = {}
         self.failures: dict[str, tuple[int, int | None]] = {}
@@ -294,6 +295,10 @@ class IndexServer:
     def cut(self, project: str, *, times: int) -> None:
         """Break the page of ``project`` off in the middle, the next ``times`` times."""
         self.cuts[normalize(project)] = times
+
+    def replace(self, filename: str, content: bytes | None) -> None:
+        """From now on serve other bytes under a file's name; None: it is gone."""
+        self.replaced[filename] = content
 
     def stall(self, project: str) -> None:
         """Do not answer for the page of ``project`` before the server ends."""
@@ -427,10 +432,16 @@ class _Handler(BaseHTTPRequestHandler):
         if served.status != 200:
             self._send(served.status, b"")
             return
-        self._content(served)
+        if name in self.index.stalled:
+            self.index.ending.wait()
+            return
+        content = self.index.replaced.get(name, served.wheel.content)
+        if content is None:
+            self._send(404, b"")
+            return
+        self._content(served, content)
 
-    def _content(self, served: ServedFile) -> None:
-        content = served.wheel.content
+    def _content(self, served: ServedFile, content: bytes) -> None:
         headers = {"Accept-Ranges": "bytes"} if served.ranges else {}
         match = _RANGE.match(self.headers.get("Range", "")) if served.ranges else None
         status, body = 200, content

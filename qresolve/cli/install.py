@@ -24,6 +24,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--installer", choices=INSTALLERS, default="uv", help="default: uv, which also removes what isn't locked"
     )
+    parser.add_argument(
+        "--wheelhouse",
+        metavar="DIR",
+        help="install from this folder of `qresolve wheelhouse` alone, without the network",
+    )
     parser.add_argument("--driver", metavar="VERSION", help="NVIDIA driver, where it can't be read here")
     parser.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
     parser.add_argument("--json", action="store_true", help="the report as JSON")
@@ -34,11 +39,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Install; words and progress go to stderr."""
     from qresolve.install.perform import perform_install  # noqa: PLC0415
     from qresolve.lock.file import read_lock  # noqa: PLC0415
+    from qresolve.wheelhouse.check import read_wheelhouse  # noqa: PLC0415
 
     lock_file = Path(arguments.lock)
+    if arguments.wheelhouse is not None:
+        lock_file = read_wheelhouse(Path(arguments.wheelhouse), lock_file)
     report = perform_install(
         read_lock(lock_file),
         lock_file,
+        offline=arguments.wheelhouse is not None,
         environment=arguments.env,
         python=arguments.python,
         installer=arguments.installer,

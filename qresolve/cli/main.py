@@ -16,7 +16,18 @@ from qresolve.errors import QResolveError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-COMMANDS: tuple[str, ...] = ("lock", "explain", "install", "verify", "env", "run", "matrix", "audit", "inspect")
+COMMANDS: tuple[str, ...] = (
+    "lock",
+    "explain",
+    "install",
+    "verify",
+    "env",
+    "run",
+    "matrix",
+    "audit",
+    "inspect",
+    "wheelhouse",
+)
 """In the order of ``--help``. Each is ``qresolve.cli.<name>``."""
 
 INTERRUPTED = 130

@@ -153,24 +153,45 @@ class HttpClient:
     def each(self, work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
         """``work`` for every item, at most ``settings.parallel`` at once; results in the order of the items.
 
-        The first failure is raised once those that run have ended; no further one is started.
+        The first failure is raised once those that run have ended; no further one is started. An interruption is
+        raised at once: the threads are daemons, so a server that does not answer keeps nobody waiting.
         """
-        from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait  # noqa: PLC0415
+        waiting = list(enumerate(items))
+        waiting.reverse()
+        results: dict[int, Result] = {}
+        failures: list[BaseException] = []
+        guard = threading.Lock()
 
-        with ThreadPoolExecutor(max_workers=self.settings.parallel, thread_name_prefix="http") as pool:
-            futures = [pool.submit(work, item) for item in items]
-            try:
-                done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-            except BaseException:
-                self.stop()
-                raise
-            finally:
-                for future in futures:
-                    future.cancel()
-        for future in futures:
-            if future in done and (error := future.exception()) is not None:
-                raise error
-        return [future.result() for future in futures]
+        def run() -> None:
+            while True:
+                with guard:
+                    if not waiting or failures:
+                        return
+                    position, item = waiting.pop()
+                try:
+                    result = work(item)
+                except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
+                    with guard:
+                        failures.append(error)
+                    return
+                with guard:
+                    results[position] = result
+
+        count = min(self.settings.parallel, len(waiting))
+        threads = [threading.Thread(target=run, name=f"http-{number}", daemon=True) for number in range(count)]
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        except BaseException:
+            with guard:
+                waiting.clear()
+            self.stop()
+            raise
+        if failures:
+            raise failures[0]
+        return [results[position] for position in sorted(results)]
 
     def _open(self, url: str, headers: Mapping[str, str], budget: Budget) -> httpx.Response:
         """The answer to a GET, its body not yet read, after redirects and retries."""

@@ -85,23 +85,32 @@ def venv_command(uv: str, environment: Path, python: str) -> tuple[str, ...]:
 
 
 def install_command(
-    installer: str, *, uv: str, python: Path, lock: Path, reinstall: bool, differing: tuple[str, ...] = ()
+    installer: str,
+    *,
+    uv: str,
+    python: Path,
+    lock: Path,
+    reinstall: bool,
+    differing: tuple[str, ...] = (),
+    offline: bool = False,
 ) -> tuple[str, ...]:
     """Install what ``lock`` lists for ``python``.
 
     ``reinstall`` lays down again all that is already there; ``differing`` names packages whose files are not the
     locked ones though the version is. pip can only lay down all. uv also removes what is not locked; pip leaves
-    it.
+    it. ``offline``: every file is here, and neither may ask an index.
     """
     if installer == "uv":
         some = [word for name in differing for word in ("--reinstall-package", name)]
         again = ["--reinstall"] if reinstall else some
+        alone = ["--offline"] if offline else []
         return (
-            uv, "pip", "sync", "--preview-features", "pylock", "--no-build", *again,
+            uv, "pip", "sync", "--preview-features", "pylock", "--no-build", *alone, *again,
             "--python", str(python), str(lock),
         )  # fmt: skip
     again = ["--force-reinstall"] if reinstall or differing else []
+    alone = ["--no-index"] if offline else []
     return (
-        sys.executable, "-I", "-m", "pip", "--python", str(python), "install", "--no-input", *again,
+        sys.executable, "-I", "-m", "pip", "--python", str(python), "install", "--no-input", *alone, *again,
         "-r", str(lock),
     )  # fmt: skip

@@ -153,6 +153,7 @@ def perform_install(
     dry_run: bool = False,
     variables: Mapping[str, str] | None = None,
     driver: str | None = None,
+    offline: bool = False,
     say: Callable[[str], None] = lambda _words: None,
 ) -> InstallReport:
     """Bring ``environment`` (default ``.venv``), or the one that ``python`` belongs to, to what ``lock`` lists.
@@ -188,7 +189,13 @@ def perform_install(
         create = venv_command(uv, folder, ".".join(lock.target.python.split(".")[:2]))
         differing = () if interpreter is None else _differing(lock, interpreter)
         fill = install_command(
-            installer, uv=uv, python=executable, lock=work.lock, reinstall=unfinished, differing=differing
+            installer,
+            uv=uv,
+            python=executable,
+            lock=work.lock,
+            reinstall=unfinished,
+            differing=differing,
+            offline=offline,
         )
         report = InstallReport(
             environment=folder,

@@ -82,7 +82,10 @@ def environment_marker(target: LockedTarget) -> str:
 def _package_table(package: LockedPackage) -> dict[str, Any]:
     wheel = package.wheel
     because = package.because
-    reasons: dict[str, Any] = _without_none({"index": package.index, "variant": wheel.variant})
+    address = redact_url(wheel.url)
+    reasons: dict[str, Any] = _without_none(
+        {"index": package.index, "variant": wheel.variant, "url": None if wheel.path is None else address}
+    )
     if because is not None:
         reasons |= _without_none(
             {
@@ -103,7 +106,8 @@ def _package_table(package: LockedPackage) -> dict[str, Any]:
                     {
                         "name": wheel.filename,
                         "upload-time": None if wheel.upload_time is None else _moment(wheel.upload_time),
-                        "url": redact_url(wheel.url),
+                        "path": wheel.path,
+                        "url": address if wheel.path is None else None,
                         "size": wheel.size,
                         "hashes": {"sha256": wheel.sha256},
                     }
@@ -250,6 +254,7 @@ def _parse_package(table: Table) -> LockedPackage:
     wheel = wheels[0]
     reasons = table.table("tool").table("qresolve")
     uploaded = wheel.raw("upload-time")
+    path = wheel.optional_text("path")
     because = None
     if any(key in reasons for key in ("routes", "gates", "cuda", "record")):
         because = GatedBecause(
@@ -263,11 +268,12 @@ def _parse_package(table: Table) -> LockedPackage:
         version=table.text("version"),
         wheel=LockedWheel(
             filename=wheel.text("name"),
-            url=wheel.text("url"),
+            url=wheel.text("url") if path is None else reasons.text("url"),
             sha256=wheel.table("hashes").text("sha256"),
             size=wheel.whole("size") if "size" in wheel else None,
             upload_time=None if uploaded is None else _shown_moment(uploaded),
             variant=reasons.optional_text("variant"),
+            path=path,
         ),
         index=reasons.text("index"),
         index_url=table.optional_text("index"),

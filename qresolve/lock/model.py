@@ -15,7 +15,8 @@ class LockedWheel:
 
     ``url`` never holds credentials. ``size`` is in bytes. ``upload_time`` is RFC 3339 text, kept raw. ``variant`` is
     the label of a variant wheel: the file at ``url`` has it at the end of its name, and ``filename`` is without it, as
-    installers take no such name from a lock.
+    installers take no such name from a lock. ``path`` is where the file is in a wheelhouse, relative to its lock;
+    installers are then told of that alone, and ``url`` says where it came from.
     """
 
     filename: str
@@ -24,6 +25,7 @@ class LockedWheel:
     size: int | None = None
     upload_time: str | None = None
     variant: str | None = None
+    path: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
