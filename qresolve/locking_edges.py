@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,18 +23,35 @@ _TIMEOUT = 15.0  # seconds, for one small request beside the resolution
 
 
 @contextmanager
-def open_edges(*, offline: bool) -> Iterator[Edges]:
-    """The real edges with the user's own indexes; progress shows on a terminal alone."""
+def open_edges(*, offline: bool, cutoff: str | None = None) -> Iterator[Edges]:
+    """The real edges with the user's own indexes; progress shows on a terminal alone.
+
+    With a ``cutoff`` that has passed, what was found before is not asked for again.
+    """
     from qresolve.closure.closing import run_checked_closure  # noqa: PLC0415
     from qresolve.closure.indexes import read_user_indexes  # noqa: PLC0415
+    from qresolve.closure.kept import keep_closures, keep_newer  # noqa: PLC0415
+    from qresolve.http.cache import open_cache  # noqa: PLC0415
 
     indexes = read_user_indexes(os.environ, Path.home())
+    cache = open_cache()
     with _progress() as say:
         yield Edges(
-            close=lambda request: run_checked_closure(request, indexes, progress=say),
+            close=keep_closures(
+                lambda request: run_checked_closure(request, indexes, progress=say),
+                indexes=indexes,
+                cache=cache,
+                versions=(version("qresolve"), version("uv")),
+                now=time.time,
+            ),
             record=lambda package: read_record_digest(package, indexes, offline=offline),
             measure=lambda package: read_measured_wheel(package, indexes, offline=offline),
-            newer=lambda project, known: read_newer_release(project, known, indexes),
+            newer=keep_newer(
+                lambda project, known: read_newer_release(project, known, indexes, cutoff=cutoff),
+                cutoff=cutoff,
+                cache=cache,
+                now=time.time,
+            ),
             say=say,
         )
 
@@ -127,21 +146,36 @@ def _fetch_record_digest(package: LockedPackage, indexes: UserIndexes) -> str | 
             return None
 
 
-def read_newer_release(project: str, known: str, indexes: UserIndexes) -> str | None:
-    """The newest release on the user's index that is newer than ``known``; None where there is none or no answer."""
+def read_newer_release(project: str, known: str, indexes: UserIndexes, *, cutoff: str | None = None) -> str | None:
+    """The newest release on the user's index that is newer than ``known``; None where there is none or no answer.
+
+    What came after the ``cutoff`` is not there; a file without a time is.
+    """
     from packaging.utils import InvalidWheelFilename, parse_wheel_filename  # noqa: PLC0415
     from packaging.version import Version  # noqa: PLC0415
 
     from qresolve.closure.indexes import credential_urls  # noqa: PLC0415
+    from qresolve.closure.kept import cutoff_moment  # noqa: PLC0415
     from qresolve.closure.simple import read_project_files  # noqa: PLC0415
 
     files = read_project_files(project, credential_urls(indexes), timeout=_TIMEOUT)
+    last = None if cutoff is None else cutoff_moment(cutoff)
     newest = Version(known)
     for file in files or ():
         try:
-            version = parse_wheel_filename(file.filename)[1]
+            found = parse_wheel_filename(file.filename)[1]
         except InvalidWheelFilename:
             continue
-        if file.yanked is None and not version.is_prerelease and version > newest:
-            newest = version
+        late = last is not None and file.upload_time is not None and _moment(file.upload_time) >= last
+        if file.yanked is None and not found.is_prerelease and not late and found > newest:
+            newest = found
     return None if newest == Version(known) else str(newest)
+
+
+def _moment(upload_time: str) -> float:
+    from datetime import datetime  # noqa: PLC0415
+
+    try:
+        return datetime.fromisoformat(upload_time).timestamp()
+    except ValueError:
+        return 0.0

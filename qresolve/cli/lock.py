@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
         wheels=tuple(item.pin for item in local if item.pin is not None),
         offline=arguments.offline,
     )
-    with open_edges(offline=arguments.offline) as edges:
+    with open_edges(offline=arguments.offline, cutoff=arguments.exclude_newer) as edges:
         locked = make_lock(question, request, edges, read_cuda_releases())
     check_same_files(arguments.output, locked.lock, force=arguments.force)
     write_lock(arguments.output, locked.lock, force=arguments.force)
