@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qresolve.errors import Refuted, UsageError
-from qresolve.lock.file import read_lock
 from qresolve.wheelhouse.fetch import read_digest
 from qresolve.wheelhouse.plan import plan_downloads, same_files
 
@@ -21,6 +20,8 @@ def read_wheelhouse(folder: Path, lock_file: Path) -> Path:
     Raises:
         UsageError: no wheelhouse, or one of another lock. Refuted: a file is missing or not the locked one.
     """
+    from qresolve.lock.file import read_lock  # noqa: PLC0415 - heavy, and only for a wheelhouse
+
     place = folder / lock_file.name
     if not place.is_file():
         raise UsageError(

@@ -158,6 +158,8 @@ def test_every_scheme_has_one_verdict_on_every_arch_and_none_is_native_below_its
 @pytest.mark.parametrize("key", ["nvfp4@w4a4:dense", "fp8@channel-dynamic:dense", "nvfp4@w4a4:moe"])
 def test_nothing_of_vllms_own_runs_on_thor_from_the_x86_64_wheel(release: str, key: str) -> None:
     assert judged(release, key, 110, machine="x86_64").verdict == "broken"
+    if (release, key) == ("0.20.2", "fp8@channel-dynamic:dense"):
+        return  # its aarch64 wheel has an sm_110f image of the kernel without any tensor-core instruction
     way = first_native(release, key, 110)
     assert way is not None
     assert name_of(release, way.outcome) != "TRITON"
@@ -257,7 +259,9 @@ def test_a_backend_that_does_not_run_on_the_gpu_is_refused(release: str) -> None
 def test_fp8_per_channel_is_vllms_own_cutlass_from_ada_on_on_any_host(release: str) -> None:
     for sm in (89, 90, 100, 103, 110, 120, 121):
         found = bench(release, "fp8@channel-dynamic:dense", sm).outcomes()
-        assert {item.outcome.verdict for item in found} == {"native"}, sm
+        # The sm_110f image of 0.20.2 loads, and is a shell: no tensor-core instruction stands in it.
+        expected = "broken" if (release, sm) == ("0.20.2", 110) else "native"
+        assert {item.outcome.verdict for item in found} == {expected}, sm
         bare = judged(release, "fp8@channel-dynamic:dense", sm)
         assert name_of(release, bare) == "CutlassFP8ScaledMMLinearKernel"
 

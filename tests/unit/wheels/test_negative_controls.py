@@ -50,6 +50,11 @@ def loads(row: WheelRow | None, library: str, unit: str, *, sm: int, product: st
         ("0.33.0", "x86_64", STABLE, "nvfp4_scaled_mm_sm120_kernels", 121, "nvfp4", "sass"),
         ("0.33.0", "x86_64", STABLE, "nvfp4_scaled_mm_kernels", 110, "nvfp4", "none"),
         ("0.33.0", "aarch64", STABLE, "nvfp4_scaled_mm_kernels", 110, "nvfp4", "sass"),
+        # vLLM 0.20.2 on aarch64: its FP8 kernels have an sm_110f image, and it is a shell; from 0.21.0 on it is not.
+        ("0.20.2", "aarch64", STABLE, "scaled_mm_sm100_fp8", 110, None, "sass"),
+        ("0.20.2", "aarch64", STABLE, "scaled_mm_sm100_fp8", 110, "fp8", "none"),
+        ("0.20.2", "aarch64", STABLE, "scaled_mm_sm100_fp8", 100, "fp8", "sass"),
+        ("0.21.0", "aarch64", STABLE, "scaled_mm_sm100_fp8", 110, "fp8", "sass"),
         # FP8 experts: the grouped kernels exist for sm90 and sm10x alone.
         ("0.33.0", "x86_64", STABLE, "grouped_mm_c3x_sm90", 90, "fp8", "sass"),
         ("0.33.0", "x86_64", STABLE, "grouped_mm_c3x_sm100", 100, "fp8", "sass"),
