@@ -131,10 +131,10 @@ NVCC_OF_THE_WHEEL: Mapping[str, Value | None] = {
 def test_the_nvcc_wheel_serves_kernels_that_need_no_linker() -> None:
     assert verdict_of("mxfp4@w4a4:dense", 100, NVCC_OF_THE_WHEEL) == ("native", "FlashInferMxFp4LinearKernel")
     assert verdict_of("mxfp8@w8a8:dense", 103, NVCC_OF_THE_WHEEL) == ("native", "FlashInferCutedslMxfp8LinearKernel")
-    assert verdict_of("fp8-block@block128:dense", 120, NVCC_OF_THE_WHEEL) == (
-        "native",
-        "DeepGemmFp8BlockScaledMMKernel",
-    )
+    deepgemm = "DeepGemmFp8BlockScaledMMKernel"
+    assert verdict_of("fp8-block@block128:dense", 120, {**NVCC_OF_THE_WHEEL, "host.cxx": True}) == ("native", deepgemm)
+    # nvcc calls gcc even where it makes a cubin alone.
+    assert verdict_of("fp8-block@block128:dense", 120, NVCC_OF_THE_WHEEL) == ("broken", deepgemm)
 
 
 def test_the_nvcc_wheel_alone_breaks_kernels_that_flashinfer_links() -> None:
@@ -187,7 +187,7 @@ def test_without_a_toolkit_cutlass_serves_block_fp8_where_deepgemm_would_be_pick
 
 def test_deepgemm_wants_cuda_12_9() -> None:
     for nvcc, verdict in (("12.8", "broken"), ("12.9", "native")):
-        facts: Mapping[str, Value | None] = {"host.nvcc": nvcc, "host.ninja": False}
+        facts: Mapping[str, Value | None] = {"host.nvcc": nvcc, "host.ninja": False, "host.cxx": True}
         assert verdict_of("fp8-block@block128:dense", 90, facts) == (verdict, "DeepGemmFp8BlockScaledMMKernel")
 
 
