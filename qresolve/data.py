@@ -10,7 +10,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def data_folder(name: str) -> Path:
-    """The folder ``constraints`` or ``wheel_index``.
+    """The folder ``constraints``, ``wheel_index`` or ``kernels``.
 
     Raises:
         DataInvalid: neither the installed copy nor a checkout has it.

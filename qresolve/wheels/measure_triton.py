@@ -3,7 +3,7 @@
     python -m qresolve.wheels.measure_triton [--check] [--only VERSION] [--answers FOLDER] [--python INTERPRETER]
 
 Each release of ``constraints/measured/triton.toml`` is installed alone into an environment of its own (some 200 MB
-from the index that uv is set up with) and runs :mod:`qresolve.wheels.inside.compile_triton`, several minutes each.
+from the index that uv is set up with) and runs ``kernels/compile_triton.py``, several minutes each.
 ``--answers`` keeps what the script said of each release in a folder; what is there already is not measured again.
 ``--python`` is an interpreter of the Python that the request names, where uv finds none by itself.
 ``--only`` replaces the rows of one release. ``--check`` compares instead of writing. Tests do not come here.
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 COMMAND = "python -m qresolve.wheels.measure_triton"
-_SCRIPT = Path(__file__).resolve().parent / "inside" / "compile_triton.py"
 _NAME = "triton.json"
 
 
@@ -68,7 +67,7 @@ def run_release(request: TritonRequest, version: str) -> dict[str, Any]:
         tools[0].chmod(0o755)
         # Nothing of the caller's environment: Triton reads many variables, some of which name another compiler.
         said = _run(
-            [str(python), "-I", str(_SCRIPT), str(tools[0])],
+            [str(python), "-I", str(data_folder("kernels") / "compile_triton.py"), str(tools[0])],
             text=script_request(request),
             environment={"PATH": "/nonexistent", "HOME": folder},
         )

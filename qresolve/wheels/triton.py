@@ -143,7 +143,7 @@ def read_request() -> TritonRequest:
 
 
 def parse_answer(request: TritonRequest, answer: Mapping[str, Any]) -> TritonRelease:
-    """What the script in :mod:`qresolve.wheels.inside` saw of one release, judged by the request's patterns."""
+    """What ``kernels/compile_triton.py`` saw of one release, judged by the request's patterns."""
     rows = []
     for cell in answer["cells"]:
         tile, kernel = tuple(cell["tile"]), cell["format"]

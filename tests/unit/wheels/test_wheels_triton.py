@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import qresolve.wheels
+from qresolve.data import data_folder
 from qresolve.errors import DataInvalid
 from qresolve.strict import Table
 from qresolve.wheels.measure_triton import COMMAND, script_request
@@ -25,7 +24,10 @@ from qresolve.wheels.triton import (
     read_request,
 )
 
-SCRIPT = Path(qresolve.wheels.__file__).parent / "inside" / "compile_triton.py"
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCRIPT = data_folder("kernels") / "compile_triton.py"
 PRODUCTS = {product.name: product for product in read_request().products}
 
 

@@ -1,1 +1,0 @@
-"""Scripts that run inside a target's interpreter, which knows nothing of qresolve. Never imported."""
