@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from qresolve.arch import driver_choice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from qresolve.arch import Architectures, ImageArch
     from qresolve.machine_code.families import Families
@@ -66,21 +66,26 @@ class InspectData:
 
 def answer(binaries: Iterable[BinaryScan], ask: Ask, sm: int, *, not_read: Iterable[str], data: InspectData) -> Answer:
     """The answer for one row on one GPU; ``not_read`` are paths of binaries that were not looked at."""
+    seen = [one for binary in binaries for one in see(binary, ask, sm, data)]
+    return answer_of(seen, ask, sm, not_read=not_read, data=data)
+
+
+def answer_of(units: Sequence[Seen], ask: Ask, sm: int, *, not_read: Iterable[str], data: InspectData) -> Answer:
+    """As :func:`answer`, for units that were looked at before (:func:`see`)."""
     product = data.instructions.product_of(ask.scheme.facts)
     if product is None:
-        return Answer(
-            ask=ask,
-            sm=sm,
-            outcome="unproved",
-            why=f"no record says which instruction is native to {ask.key}",
-            product=None,
-            seen=(),
-        )
+        why = f"no record says which instruction is native to {ask.key}"
+        return Answer(ask=ask, sm=sm, outcome="unproved", why=why, product=None, seen=())
     serving = {family.id for family in data.families.serving(ask.key)}
-    units = [one for binary in binaries for one in _see_all(binary, sm, product, data)]
     ours = [one for one in units if serving & set(one.families)]
     outcome, why, decided = _decide(units, ours, ask=ask, sm=sm, product=product, not_read=tuple(not_read))
     return Answer(ask=ask, sm=sm, outcome=outcome, why=why, product=product.name, seen=tuple(decided))
+
+
+def see(binary: BinaryScan, ask: Ask, sm: int, data: InspectData) -> tuple[Seen, ...]:
+    """The units of one binary as they are on one GPU, for the product of one scheme; none where no record names it."""
+    product = data.instructions.product_of(ask.scheme.facts)
+    return () if product is None else tuple(_see_all(binary, sm, product, data))
 
 
 def _see_all(binary: BinaryScan, sm: int, product: Product, data: InspectData) -> Iterator[Seen]:
@@ -126,7 +131,7 @@ def _see(binary: BinaryScan, unit: UnitScan, sm: int, product: Product, data: In
 
 
 def _decide(
-    units: list[Seen], ours: list[Seen], *, ask: Ask, sm: int, product: Product, not_read: tuple[str, ...]
+    units: Sequence[Seen], ours: list[Seen], *, ask: Ask, sm: int, product: Product, not_read: tuple[str, ...]
 ) -> tuple[Outcome, str, list[Seen]]:
     gpu = f"sm{sm}"
     native = [one for one in ours if one.state == "native"]
@@ -137,11 +142,7 @@ def _decide(
     if ptx := [one for one in ours if one.state == "ptx"]:
         return "unproved", f"{_names(ptx)} loads on {gpu} as PTX alone: its driver chooses the instructions", ptx
     if linked := [one for one in ours if one.state == "linked"]:
-        return (
-            "unproved",
-            f"{_names(linked)} is relocatable code, which the driver of {gpu} links when it loads",
-            linked,
-        )
+        return "unproved", _relocatable(linked, gpu), linked
     strangers = [one for one in units if not one.families and one.state == "native"]
     if strangers and ask.scheme.wants == "native" and not not_read:
         found = _places(strangers, gpu, product)
@@ -155,17 +156,17 @@ def _decide(
     if unread := [one for one in units if one.state == "unread" and not one.families]:
         return "unproved", f"the image for {gpu} of {_names(unread)} could not be read", unread
     if linked := [one for one in units if one.state == "linked" and not one.families]:
-        return (
-            "unproved",
-            f"{_names(linked)} is relocatable code, which the driver of {gpu} links when it loads",
-            linked,
-        )
+        return "unproved", _relocatable(linked, gpu), linked
     if strangers or (ask.scheme.wants != "native" and not ours):
         return "unproved", "no kernel that is known to serve it; 16-bit instructions alone say nothing", ours
     return "refuted", _absence(units, ours, gpu=gpu, product=product), ours
 
 
-def _absence(units: list[Seen], ours: list[Seen], *, gpu: str, product: Product) -> str:
+def _relocatable(seen: list[Seen], gpu: str) -> str:
+    return f"{_names(seen)} is relocatable code, which the driver of {gpu} links when it loads"
+
+
+def _absence(units: Sequence[Seen], ours: list[Seen], *, gpu: str, product: Product) -> str:
     if other := [one for one in ours if one.state == "other"]:
         held = sorted({name for one in other for name in one.instructions})
         if not held:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from qresolve.arch import driver_choice
 from qresolve.errors import Unproved
-from qresolve.inspect.answer import answer
+from qresolve.inspect.answer import answer_of, see
 from qresolve.machine_code.scan import NotABinary, scan_binary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from qresolve.arch import ImageArch
-    from qresolve.inspect.answer import Answer, InspectData
+    from qresolve.inspect.answer import Answer, InspectData, Seen
     from qresolve.inspect.subject import Binary, Subject
     from qresolve.machine_code.scan import BinaryScan
     from qresolve.request import Ask
@@ -63,6 +63,7 @@ def run_inspection(
     scans: list[BinaryScan] = []
     not_read: list[NotRead] = []
     answers: tuple[Answer, ...] = ()
+    rows: dict[tuple[str, int], list[Seen]] = {(ask.key, sm): [] for ask in asks for sm in sms}
     cost = 0
     wanted = choose_images(sms, data, headers_only=headers_only)
     waiting = order_binaries(subject.binaries(), asks, data)
@@ -71,7 +72,7 @@ def run_inspection(
         progress(binary)
         cost += binary.cost
         try:
-            scans.append(scan_binary(subject.read(binary), path=binary.path, wanted=wanted))
+            scan = scan_binary(subject.read(binary), path=binary.path, wanted=wanted)
         except NotABinary as error:
             if subject.kind == "file":
                 raise
@@ -80,12 +81,17 @@ def run_inspection(
             if subject.kind == "file":
                 raise
             not_read.append(NotRead(path=binary.path, why=error.message, broken=True))
+        else:
+            scans.append(scan)
+            for ask in asks:
+                for sm in sms:
+                    rows[ask.key, sm] += see(scan, ask, sm, data)
         left = [*(item.path for item in not_read), *(item.path for item in waiting)]
-        answers = tuple(answer(scans, ask, sm, not_read=left, data=data) for ask in asks for sm in sms)
+        answers = tuple(answer_of(rows[ask.key, sm], ask, sm, not_read=left, data=data) for ask in asks for sm in sms)
         if answers and all(one.outcome == "proved" for one in answers):
             break
     if not scans and not not_read:
-        answers = tuple(answer((), ask, sm, not_read=(), data=data) for ask in asks for sm in sms)
+        answers = tuple(answer_of((), ask, sm, not_read=(), data=data) for ask in asks for sm in sms)
     why = "every asked format is proved without it"
     return Inspection(
         name=subject.name,

@@ -22,7 +22,7 @@ from qresolve.machine_code.sass import tensor_instructions
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from qresolve.machine_code.elf import LooseCubin
+    from qresolve.machine_code.elf import LooseCubin, Unit
     from qresolve.machine_code.fatbin import Buffer, Compression, Container, Entry
 
 _ELF = b"\x7fELF"
@@ -110,11 +110,8 @@ def scan_binary(
         return _scan_cubin(data, path=path)
     if head[:4] == _ELF:
         library = parse_library(data, path=path)
-        units = [
-            _scan_container(data, unit.container, name=unit.name, section=unit.section, wanted=wanted)
-            for unit in (*library.units, *library.relocatable)
-        ]
-        units = [replace(unit, relocatable=position >= len(library.units)) for position, unit in enumerate(units)]
+        units = [_scan_unit(data, unit, relocatable=False, wanted=wanted) for unit in library.units]
+        units += [_scan_unit(data, unit, relocatable=True, wanted=wanted) for unit in library.relocatable]
         units += [_scan_loose(data, loose, wanted=wanted) for loose in library.loose]
         return BinaryScan(
             path=path,
@@ -145,6 +142,13 @@ def _scan_cubin(data: Buffer, *, path: str) -> BinaryScan:
     image = _scan_code(data, cubin, arch=arch_of(cubin), compression="raw", stored=size, raw=size)
     unit = UnitScan(name=None, section="", offset=0, images=(image,))
     return BinaryScan(path=path, kind="cubin", size=size, units=(unit,))
+
+
+def _scan_unit(
+    data: Buffer, unit: Unit, *, relocatable: bool, wanted: Callable[[tuple[ImageArch, ...]], Iterable[ImageArch]]
+) -> UnitScan:
+    scan = _scan_container(data, unit.container, name=unit.name, section=unit.section, wanted=wanted)
+    return replace(scan, relocatable=relocatable)
 
 
 def _scan_loose(
