@@ -6,6 +6,7 @@ the ranges mixes two toolkits.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from qresolve.knowledge.engine import load_engine
@@ -14,6 +15,22 @@ from tests.index_server import MadeWheel, make_wheel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
+
+    import pytest
+
+
+def isolate_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No set-up of the user's: caches and configuration of the test's own, and an empty folder ``work`` to be in."""
+    for name in [name for name in os.environ if name.startswith(("UV_", "PIP_", "QRESOLVE_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own-cache"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_CONFIG_DIRS", str(tmp_path / "nowhere"))
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+
 
 NEWER = "13.5.37"
 X86 = "manylinux_2_28_x86_64"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from qresolve.cli.main import main
-from tests.fake_stack import X86, stack
+from tests.fake_stack import X86, isolate_user, stack
 from tests.index_server import IndexServer, make_wheel
 
 if TYPE_CHECKING:
@@ -21,14 +20,7 @@ PASSED = [*ASKED, "--exclude-newer", "2026-06-01"]
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[IndexServer]:
-    for name in [name for name in os.environ if name.startswith(("UV_", "PIP_", "QRESOLVE_"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own-cache"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("XDG_CONFIG_DIRS", str(tmp_path / "nowhere"))
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
+    isolate_user(tmp_path, monkeypatch)
     with IndexServer() as server:
         for wheel in stack():
             server.add(wheel)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import email
-import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ import pytest
 import tomli
 
 from qresolve.cli.main import main
-from tests.fake_stack import X86, stack
+from tests.fake_stack import X86, isolate_user, stack
 from tests.index_server import IndexServer, make_wheel
 
 if TYPE_CHECKING:
@@ -24,14 +23,7 @@ LIBRARY = "vllm/_C_stable_libtorch.abi3.so"
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[IndexServer]:
-    for name in [name for name in os.environ if name.startswith(("UV_", "PIP_"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own-cache"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("XDG_CONFIG_DIRS", str(tmp_path / "nowhere"))
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
+    isolate_user(tmp_path, monkeypatch)
     with IndexServer() as server:
         for wheel in stack():
             server.add(wheel)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -20,7 +19,7 @@ import tomli
 import qresolve
 from qresolve.cli.main import main
 from qresolve.lock.file import read_lock, write_lock
-from tests.fake_stack import stack
+from tests.fake_stack import isolate_user, stack
 from tests.index_server import IndexServer
 
 if TYPE_CHECKING:
@@ -31,14 +30,7 @@ SCHEMA = json.loads((Path(qresolve.__file__).parent / "schemas" / "wheelhouse.js
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[IndexServer]:
-    for name in [name for name in os.environ if name.startswith(("UV_", "PIP_"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own-cache"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("XDG_CONFIG_DIRS", str(tmp_path / "nowhere"))
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
+    isolate_user(tmp_path, monkeypatch)
     with IndexServer() as server:
         for wheel in stack():
             server.add(wheel)
