@@ -72,12 +72,14 @@ def read_record_digest(package: LockedPackage, indexes: UserIndexes, *, offline:
 
     None where it is not recorded and cannot be read; then only the version is checked after installation.
     """
+    from qresolve.http.cache import kept_folder, write_kept  # noqa: PLC0415
     from qresolve.wheels.index import read_row_of_wheel  # noqa: PLC0415
 
     row = read_row_of_wheel(package.name, package.wheel.sha256)
     if row is not None and row.measured is not None:
         return row.measured.record
-    kept = _record_folder() / package.wheel.sha256
+    # By the wheel's sha256, so that an offline lock has the same bytes.
+    kept = kept_folder("records") / package.wheel.sha256
     try:
         return kept.read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError):
@@ -86,15 +88,16 @@ def read_record_digest(package: LockedPackage, indexes: UserIndexes, *, offline:
         return None
     found = _fetch_record_digest(package, indexes)
     if found is not None:
-        _keep(kept, found)
+        write_kept(kept, found)
     return found
 
 
 def read_measured_wheel(package: LockedPackage, indexes: UserIndexes, *, offline: bool) -> WheelRow | None:
     """What is inside a wheel that the wheel index does not know; None where it cannot be opened."""
     from qresolve.closure.lockstep import read_lockstep_rules  # noqa: PLC0415 - only for wheels that are not recorded
+    from qresolve.http.cache import kept_folder  # noqa: PLC0415 - as above
     from qresolve.http.client import open_http_client  # noqa: PLC0415 - as above
-    from qresolve.wheels.opened import opened_folder, read_opened_row  # noqa: PLC0415 - as above
+    from qresolve.wheels.opened import read_opened_row  # noqa: PLC0415 - as above
     from qresolve.wheels.ranges import HttpRanges  # noqa: PLC0415 - as above
     from qresolve.wheels.remote import ZipWheel  # noqa: PLC0415 - as above
 
@@ -104,25 +107,8 @@ def read_measured_wheel(package: LockedPackage, indexes: UserIndexes, *, offline
             package,
             toolkit=read_lockstep_rules().metapackage,
             open_remote=None if offline else lambda url: ZipWheel(HttpRanges(client, url)),
-            cache=opened_folder(),
+            cache=kept_folder("wheels"),
         )
-
-
-def _record_folder() -> Path:
-    """Where digests that were read are kept by the wheel's sha256, so that an offline lock has the same bytes."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "qresolve" / "records"
-
-
-def _keep(path: Path, text: str) -> None:
-    """Write a cache entry whole or not at all; a cache that cannot be written is no error."""
-    beside = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(text, encoding="ascii")
-        beside.replace(path)
-    except OSError:
-        beside.unlink(missing_ok=True)
 
 
 def _fetch_record_digest(package: LockedPackage, indexes: UserIndexes) -> str | None:

@@ -5,6 +5,7 @@ A :class:`Table` knows its file and its dotted path, so each error names both.
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -128,6 +129,16 @@ class Table:
         """A sub-table, or None where the key is absent."""
         self._asked.add(key)
         return self.table(key) if key in self._values else None
+
+    def patterns(self, key: str, default: tuple[str, ...] | None = None) -> tuple[re.Pattern[str], ...]:
+        """An array of regular expressions."""
+        found = []
+        for position, text in enumerate(self.texts(key) if default is None else self.texts(key, default)):
+            try:
+                found.append(re.compile(text))
+            except re.error as error:
+                raise self.fail(f"{key}[{position}]", f"no regular expression: {error}") from error
+        return tuple(found)
 
     def is_null(self, key: str) -> bool:
         """Whether the key is there and JSON's ``null``."""

@@ -7,9 +7,7 @@ wheels there are, and whether the same file name stands for another file on anot
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qresolve.closure.agreement import check_addresses, check_hashes, check_lane, check_pairs
@@ -29,10 +27,12 @@ from qresolve.closure.variants import (
     split_label,
     variants_filename,
 )
+from qresolve.http.cache import kept_folder, write_kept
 from qresolve.knowledge.indexes import read_indexes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from qresolve.closure.indexes import UserIndexes
     from qresolve.closure.request import Closure, ClosureRequest
@@ -296,21 +296,13 @@ def _read_text(url: str) -> str | None:
 
 def _kept_path(package: LockedPackage) -> Path:
     """Where the variants of a release are kept by its plain wheel, so that an offline lock has the same bytes."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "qresolve" / "variants" / f"{package.wheel.sha256}.json"
+    return kept_folder("variants") / f"{package.wheel.sha256}.json"
 
 
 def _keep(path: Path, files: Sequence[ProjectFile], text: str) -> None:
-    """Write a cache entry whole or not at all; a cache that cannot be written is no error."""
     fields = ("filename", "upload_time", "yanked", "url", "sha256", "size")
     rows = [{key: getattr(file, key) for key in fields} for file in files]
-    beside = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(json.dumps({"files": rows, "variants": text}), encoding="utf-8")
-        beside.replace(path)
-    except OSError:
-        beside.unlink(missing_ok=True)
+    write_kept(path, json.dumps({"files": rows, "variants": text}))
 
 
 def _kept_variants(path: Path) -> tuple[tuple[ProjectFile, ...], str] | None:

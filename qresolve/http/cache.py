@@ -170,6 +170,23 @@ def cache_folder(environ: Mapping[str, str], home: Path) -> Path:
     return (Path(shared) if shared and Path(shared).is_absolute() else home / ".cache") / "qresolve"
 
 
+def kept_folder(name: str) -> Path:
+    """Where entries of one kind lie that are single files with names of their own, by the sha256 of a wheel."""
+    return cache_folder(os.environ, Path.home()) / name
+
+
+def write_kept(path: Path, text: str) -> None:
+    """Write such an entry whole or not at all; a cache that cannot be written is no error."""
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+
+
 def open_cache() -> Cache:
     """The cache of this user."""
     return Cache(cache_folder(os.environ, Path.home()))

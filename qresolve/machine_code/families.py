@@ -6,7 +6,6 @@ about archs (``sm120a`` over an sm_120f image) and are therefore never read for 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
@@ -17,6 +16,7 @@ from qresolve.knowledge.load import digest_of
 from qresolve.strict import read_toml
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Iterable
     from datetime import date
     from pathlib import Path
@@ -76,16 +76,6 @@ class Families:
         return tuple(one for one in self.known if key in one.serves)
 
 
-def _patterns(row: Table, key: str) -> tuple[re.Pattern[str], ...]:
-    found = []
-    for position, text in enumerate(row.texts(key, ())):
-        try:
-            found.append(re.compile(text))
-        except re.error as error:
-            raise row.fail(f"{key}[{position}]", f"no regular expression: {error}") from error
-    return tuple(found)
-
-
 def parse_families(table: Table) -> Families:
     """Check the records of ``kernel_families.toml``.
 
@@ -100,8 +90,8 @@ def parse_families(table: Table) -> Families:
         family = Family(
             id=row.text("id"),
             libraries=row.texts("libraries"),
-            units=_patterns(row, "units"),
-            kernels=_patterns(row, "kernels"),
+            units=row.patterns("units", ()),
+            kernels=row.patterns("kernels", ()),
             serves=row.texts("serves"),
             note=row.text("note", ""),
             where=row.text("where"),

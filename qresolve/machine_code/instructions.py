@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from qresolve.knowledge.load import digest_of
 from qresolve.strict import read_toml
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
@@ -78,12 +78,6 @@ def parse_instructions(table: Table) -> Instructions:
         raise table.fail("schema", "must be 1")
     products: dict[str, Product] = {}
     for row in table.tables("product"):
-        patterns = []
-        for position, text in enumerate(row.texts("instructions")):
-            try:
-                patterns.append(re.compile(text))
-            except re.error as error:
-                raise row.fail(f"instructions[{position}]", f"no regular expression: {error}") from error
         computes = []
         for one in row.tables("computes"):
             computes.append(tuple((key, one.texts(key)) for key in _OPERANDS if key in one))
@@ -92,7 +86,7 @@ def parse_instructions(table: Table) -> Instructions:
             name=row.text("name"),
             meaning=row.text("meaning"),
             computes=tuple(computes),
-            instructions=tuple(patterns),
+            instructions=row.patterns("instructions"),
         )
         if product.name in products:
             raise row.fail("name", "stands twice")

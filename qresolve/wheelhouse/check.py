@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qresolve.errors import Refuted, UsageError
-from qresolve.wheelhouse.fetch import read_digest
 from qresolve.wheelhouse.plan import plan_downloads, same_files
+from qresolve.wheels.record import read_sha256
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,6 +38,6 @@ def read_wheelhouse(folder: Path, lock_file: Path) -> Path:
         file = folder / download.filename
         if not file.is_file():
             raise Refuted(f"{file} is missing", hint=f"qresolve wheelhouse {lock_file} -o {folder}")
-        if read_digest(file) != download.sha256:
+        if read_sha256(file) != download.sha256:
             raise Refuted(f"{file} is not the locked file", hint=f"qresolve wheelhouse {lock_file} -o {folder}")
     return place

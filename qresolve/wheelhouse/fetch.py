@@ -6,7 +6,6 @@ and other contents never does.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from qresolve.errors import InstallFailed, Refuted
 from qresolve.http.failures import HttpFailed
+from qresolve.wheels.record import read_sha256
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,19 +32,10 @@ def part_of(folder: Path, download: Download) -> Path:
     return folder / f".{download.filename}.{download.sha256[:16]}.part"
 
 
-def read_digest(path: Path) -> str:
-    """The sha256 of a file."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
-
-
 def is_there(folder: Path, download: Download) -> bool:
     """Whether the file is there, whole and right."""
     path = folder / download.filename
-    return path.is_file() and read_digest(path) == download.sha256
+    return path.is_file() and read_sha256(path) == download.sha256
 
 
 def fetch(client: HttpClient, folder: Path, download: Download, progress: Callable[[int], None]) -> bool:
@@ -119,7 +110,7 @@ def _take(part: Path, place: Path, download: Download) -> None:
     Raises:
         Refuted: it is another file; it is not kept, as going on with it would never end well.
     """
-    size, digest = part.stat().st_size, read_digest(part)
+    size, digest = part.stat().st_size, read_sha256(part)
     if digest != download.sha256:
         part.unlink()
         expected = "" if download.size in (None, size) else f" and {download.size} bytes"

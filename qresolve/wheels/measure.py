@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import re
 from collections import defaultdict
@@ -14,7 +13,7 @@ from qresolve.errors import Unproved
 from qresolve.machine_code.families import read_families
 from qresolve.machine_code.scan import BinaryScan, scan_binary
 from qresolve.wheels.index_rows import Declared, Measured, MeasuredLibrary, MeasuredTool, UnitGroup
-from qresolve.wheels.record import parse_record, record_digest
+from qresolve.wheels.record import encode_digest, parse_record, record_digest
 from qresolve.wheels.remote import WheelInvalid
 
 if TYPE_CHECKING:
@@ -110,8 +109,7 @@ def _read_cubins(wheel: WheelSource, paths: tuple[str, ...]) -> Iterator[Measure
 def _read_library(wheel: WheelSource, path: str, recorded: str | None) -> MeasuredLibrary:
     """Ranges of a wheel cannot be held against its sha256; RECORD, whose digest the row keeps, binds the library."""
     data = wheel.read_buffer(path)
-    found = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-    if recorded is not None and found != recorded:
+    if recorded is not None and encode_digest(hashlib.sha256(data).digest()) != recorded:
         raise WheelInvalid(f"{path}: its sha256 is not the one in RECORD")
     return group_units(scan_binary(data, path=path, wanted=lambda images: images), read_families())
 

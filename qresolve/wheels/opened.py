@@ -6,16 +6,16 @@ same lock made again, or offline, has the same bytes.
 
 from __future__ import annotations
 
-import hashlib
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from qresolve.errors import QResolveError, Refuted, Unproved
+from qresolve.http.cache import write_kept
 from qresolve.wheels.index_rows import WheelRow
 from qresolve.wheels.index_text import dump_wheel_index, parse_wheel_index
 from qresolve.wheels.measure import read_declared, read_measured
+from qresolve.wheels.record import read_sha256
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,13 +25,6 @@ if TYPE_CHECKING:
 
 _LIBRARIES = ("*.so", "*.so.*")
 _MOST_COMPRESSED = 2 * 1024**3
-_CHUNK = 1024 * 1024
-
-
-def opened_folder() -> Path:
-    """Where what was read of such wheels is kept."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "qresolve" / "wheels"
 
 
 def read_opened_row(
@@ -62,7 +55,7 @@ def read_opened_row(
         declared=read_declared(opened, toolkit=toolkit, upload_time=wheel.upload_time),
         measured=read_measured(opened, libraries=_LIBRARIES, most_compressed=_MOST_COMPRESSED),
     )
-    _keep(kept, dump_wheel_index(package.name, [row]))
+    write_kept(kept, dump_wheel_index(package.name, [row]))
     return row
 
 
@@ -73,7 +66,11 @@ def _open(package: LockedPackage, open_remote: Callable[[str], ZipWheel] | None)
     parts = urlsplit(package.wheel.url)
     if parts.scheme == "file":
         path = Path(unquote(parts.path))
-        if (found := read_sha256(path)) != package.wheel.sha256:
+        try:
+            found = read_sha256(path)
+        except OSError as error:
+            raise Unproved(f"{path.name}: {error.strerror or error}") from error
+        if found != package.wheel.sha256:
             raise Refuted(f"{path.name} has sha256 {found}, and {package.wheel.sha256} is locked")
         return open_local_wheel(path)
     if open_remote is None:
@@ -84,22 +81,6 @@ def _open(package: LockedPackage, open_remote: Callable[[str], ZipWheel] | None)
         return None
 
 
-def read_sha256(path: Path) -> str:
-    """The digest of a file.
-
-    Raises:
-        Unproved: it cannot be read.
-    """
-    digest = hashlib.sha256()
-    try:
-        with path.open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                digest.update(chunk)
-    except OSError as error:
-        raise Unproved(f"{path.name}: {error.strerror or error}") from error
-    return digest.hexdigest()
-
-
 def _kept_row(kept: Path, package: LockedPackage) -> WheelRow | None:
     """What was read before; an entry that does not read, or is of another wheel, counts as none."""
     try:
@@ -107,14 +88,3 @@ def _kept_row(kept: Path, package: LockedPackage) -> WheelRow | None:
     except (OSError, UnicodeDecodeError, QResolveError):
         return None
     return rows[0] if len(rows) == 1 and rows[0].sha256 == package.wheel.sha256 else None
-
-
-def _keep(path: Path, text: str) -> None:
-    """Write a cache entry whole or not at all; a cache that cannot be written is no error."""
-    beside = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
-    except OSError:
-        beside.unlink(missing_ok=True)

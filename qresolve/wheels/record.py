@@ -180,6 +180,21 @@ def read_comparison(
     )
 
 
+def read_sha256(path: Path) -> str:
+    """The sha256 of a whole file, in hexadecimal.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def encode_digest(digest: bytes) -> str:
+    """A digest as RECORD writes it: URL-safe base64 without padding."""
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
 def _read_row(site_packages: Path, path: str) -> RecordRow | None:
     digest, size = hashlib.sha256(), 0
     try:
@@ -191,5 +206,4 @@ def _read_row(site_packages: Path, path: str) -> RecordRow | None:
         return None
     except OSError as error:
         raise RecordInvalid(f"{path} cannot be read: {error.strerror or error}") from error
-    value = base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode()
-    return RecordRow(path=path, sha256=value, size=size)
+    return RecordRow(path=path, sha256=encode_digest(digest.digest()), size=size)

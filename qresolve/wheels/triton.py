@@ -111,13 +111,8 @@ def parse_request(table: Table) -> TritonRequest:
             name=entry.text("name"),
             kernel=entry.text("kernel"),
             tile=entry.wholes("tile"),
-            native=entry.texts("native"),
+            native=tuple(pattern.pattern for pattern in entry.patterns("native")),
         )
-        for position, pattern in enumerate(product.native):
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise entry.fail(f"native[{position}]", f"no regular expression: {error}") from error
         if len(product.tile) != 3:
             raise entry.fail("tile", "is [rows, columns, K]")
         entry.done()
