@@ -162,7 +162,8 @@ def share_imports() -> None:
 
 def main() -> None:
     """Load what all jobs share, then fork one process a job."""
-    own = os.dup(1)
+    # A descriptor of its own where the caller made one; stdout may have been written to before this line.
+    own = int(sys.argv[1]) if len(sys.argv) > 1 else os.dup(1)
     os.dup2(2, 1)
     request = json.load(sys.stdin)
     if request["driver"]:
