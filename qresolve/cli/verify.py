@@ -30,6 +30,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--gpu", action="append", metavar="GPU", help="of the lock's GPUs, only these: sm120, a name, or auto"
     )
     parser.add_argument("--formats", action="append", metavar="FORMAT", help="formats to look at without a lock")
+    parser.add_argument("--engine", metavar="NAME", help="of several installed engines, this one")
     parser.add_argument("--json", action="store_true", help="the report as JSON")
     parser.set_defaults(run=run)
 
@@ -75,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     from qresolve.errors import UsageError  # noqa: PLC0415
     from qresolve.install.interpreter import find_interpreter  # noqa: PLC0415
     from qresolve.lock.file import read_lock  # noqa: PLC0415
-    from qresolve.verify.check import run_verify  # noqa: PLC0415
+    from qresolve.verify.check import Wish, run_verify  # noqa: PLC0415
     from qresolve.verify.evidence import exit_code  # noqa: PLC0415
     from qresolve.verify.report import to_mapping  # noqa: PLC0415
     from qresolve.verify.request import select_given, select_locked, split_list  # noqa: PLC0415
@@ -97,7 +98,8 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         lock = read_lock(Path(arguments.lock or "pylock.toml"))
         rows = select_locked(lock, only=only, archs=archs)
-    report = run_verify(lock, rows, python=find_interpreter(arguments.python), static=arguments.static)
+    wish = Wish(launching=not arguments.static, engine=arguments.engine, unbuilt=frozenset())
+    report = run_verify(lock, rows, python=find_interpreter(arguments.python), wish=wish)
     if arguments.json:
         print(json.dumps(to_mapping(report), indent=2))
     else:

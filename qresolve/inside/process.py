@@ -70,12 +70,14 @@ def run_script(
     variables: Mapping[str, str],
     limit: float,
     arguments: Sequence[str] = (),
+    bytecode: Path | None = None,
     on_line: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> ScriptEnd:
     """Run ``script`` with ``request`` as JSON on stdin; ``limit`` is in seconds of the clock.
 
     The script gets the number of the descriptor for its answers as its first argument. At the limit, and when this
-    process is interrupted, it and every process of its group are killed.
+    process is interrupted, it and every process of its group are killed. Compiled modules are kept in ``bytecode``,
+    never beside the sources: the environment stays as it is.
 
     Raises:
         OSError: the interpreter cannot be started.
@@ -86,8 +88,9 @@ def run_script(
             given = tempfile.TemporaryFile()  # noqa: SIM115 - closed below
             given.write(json.dumps(request).encode())
             given.seek(0)
+            keep = ["-X", f"pycache_prefix={bytecode}"] if bytecode is not None else ["-B"]
             child = subprocess.Popen(
-                [str(python), "-I", "-B", str(script), str(writing), *arguments],
+                [str(python), "-I", *keep, str(script), str(writing), *arguments],
                 stdin=given,
                 stdout=words,
                 stderr=words,

@@ -199,9 +199,10 @@ def configured(settings: dict[str, Any]) -> Iterator[None]:
             field, _, quantization = name[len("config.kernel_config.") :].partition(".")
             if not hasattr(kernels, field):
                 raise AttributeError(f"this release has no {name}")
-            before[field] = getattr(kernels, field)
+            before.setdefault(field, getattr(kernels, field))
             # As the command line gives it: checked, and with the spellings that vLLM takes for the same.
-            wanted = type(kernels)(**{field: {quantization: value} if quantization else value})
+            whole = {**(getattr(kernels, field) or {}), quantization: value} if quantization else value
+            wanted = type(kernels)(**{field: whole})
             setattr(kernels, field, getattr(wanted, field))
         with module("vllm.config").set_current_vllm_config(config):
             yield
