@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from qresolve.verify.plugins.plugin import EnginePlugin, LibraryPlugin
 
 _ENGINES = {"vllm": "vllm"}
-_LIBRARIES: dict[str, str] = {}
+_LIBRARIES = {"humming": "humming"}
 
 
 def engine_plugin(name: str) -> EnginePlugin | None:
