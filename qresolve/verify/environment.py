@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from qresolve.facts import ABSENT, UNSET, Scope
+from qresolve.gates import leaves
 from qresolve.knowledge.engine import engine_names, load_engine, read_distribution
 from qresolve.settings_text import fill_placeholders, inherit, variable_text
 from qresolve.situation import Host, facts_of
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from qresolve.arch import Architectures
     from qresolve.facts import FactTable, Value, Vocabulary
-    from qresolve.install.interpreter import Interpreter
+    from qresolve.install.interpreter import InstalledDistribution, Interpreter
     from qresolve.knowledge.records import Engine, Scheme, Workload
     from qresolve.setting import Setting
     from qresolve.situation import Images
@@ -61,6 +62,32 @@ class Environment:
         return {item.key: item.value for item in self.settings if item.path is not None and item.value is not None}
 
 
+def installed_versions(distributions: Iterable[InstalledDistribution]) -> dict[str, str]:
+    """Installed distributions by normalized name; of two copies the one that is imported."""
+    found: dict[str, str] = {}
+    for one in distributions:
+        if one.normalized_name is not None and one.version is not None:
+            found.setdefault(one.normalized_name, one.version)
+    return found
+
+
+def packages_in_gates(engines: Iterable[Engine]) -> frozenset[str]:
+    """The distributions whose presence or version some condition of these engines looks at, and what they pin."""
+    found: set[str] = set()
+    for engine in engines:
+        expressions = [gate.when for route in engine.routes.values() for gate in (*route.select, *route.execute)]
+        expressions += [variant.when for route in engine.routes.values() for variant in route.classes]
+        expressions += [named.expression for named in engine.conditions.values()]
+        found |= {
+            leaf.fact.removeprefix("package.")
+            for expression in expressions
+            for leaf in leaves(expression)
+            if leaf.fact.startswith("package.")
+        }
+        found |= set(engine.gated)
+    return frozenset(found)
+
+
 def installed_engines(versions: Mapping[str, str]) -> tuple[str, ...]:
     """The engines that are installed, in data order."""
     from qresolve.install.interpreter import normalize_name  # noqa: PLC0415
@@ -85,10 +112,7 @@ def environment_of(
             kept.pop(setting.env, None)
         else:
             kept[setting.env] = inherit(setting.env, variable_text(setting.value), variables.get(setting.env))
-    versions: dict[str, str] = {}
-    for distribution in interpreter.distributions:
-        if distribution.normalized_name is not None and distribution.version is not None:
-            versions.setdefault(distribution.normalized_name, distribution.version)
+    versions = installed_versions(interpreter.distributions)
     return Environment(interpreter=interpreter, versions=versions, variables=kept, settings=filled, given=settings)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from qresolve.arch import driver_choice
 from qresolve.completions import answer_from
+from qresolve.facts import FactTable
 from qresolve.gates import All, AnyOf, Compare, Named, Not, kleene, leaves
 from qresolve.measured import is_library, product_of_unit
 from qresolve.verify.evidence import Evidence, Outcome
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from qresolve.arch import Architectures, ImageArch
-    from qresolve.facts import Fact, FactTable
+    from qresolve.facts import Fact
     from qresolve.gates import Expression
     from qresolve.knowledge.records import Route, Scheme
     from qresolve.machine_code.scan import BinaryScan, UnitScan
@@ -68,7 +69,7 @@ def _without_images(facts: FactTable) -> FactTable:
     def but_images(key: str) -> Fact | None:
         return None if key.startswith("image.") or derive is None else derive(key)
 
-    return type(facts)(vocabulary=facts.vocabulary, values=known, derive=but_images)
+    return FactTable(vocabulary=facts.vocabulary, values=known, derive=but_images)
 
 
 def _open(expression: Expression, answer: Callable[[Compare], bool | None]) -> Iterator[Compare]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from qresolve.classes import CLASSES, at_least_as_good
 from qresolve.completions import TooManyCompletions, possible
-from qresolve.gates import leaves
+from qresolve.facts import Fact, FactTable
 from qresolve.selector import BROKEN, UNKNOWN_CLASS, judge, select
 from qresolve.situation import thresholds_of
 from qresolve.verify.evidence import Evidence, Outcome
@@ -21,7 +21,6 @@ from qresolve.verify.rungs import SELECTION
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from qresolve.facts import FactTable
     from qresolve.knowledge.records import Engine, Ladder, Route
     from qresolve.selector import Outcome as Selected
     from qresolve.verify.evidence import FormatRow
@@ -78,9 +77,6 @@ def look_at_selection(
         why = next((one.why for one in outcomes if one.why), "")
         why = f"it is {words} here, by what is not known{f' ({why})' if why else ''}"
         return _picked(row, subject, answered, Outcome.UNPROVED, why=why, route=route)
-    if class_ == BROKEN and any(_is_about_images(route, one) for one in outcomes):
-        # What is wrong with its images rungs 1 to 3 say; it was picked, and that is what this rung is about.
-        return _picked(row, subject, answered, Outcome.PROVED, route=route, class_=class_)
     why = outcomes[0].why
     if class_ in CLASSES and at_least_as_good(class_, row.wanted):
         return _picked(row, subject, answered, Outcome.PROVED, route=route, class_=class_)
@@ -101,9 +97,9 @@ def simulated_routes(engine: Engine, ladder: Ladder, facts: FactTable) -> frozen
 
 
 def classes_here(engine: Engine, ladder: Ladder, route: Route, facts: FactTable) -> tuple[Selected, ...]:
-    """Every outcome that the picked route can have on these facts."""
+    """Every outcome that the picked route can have on these facts, its images left aside: rungs 1 to 3 look at them."""
     try:
-        found = possible(lambda answer: judge(route, answer), facts, thresholds_of(engine, ladder))
+        found = possible(lambda answer: judge(route, answer), _with_images(facts), thresholds_of(engine, ladder))
     except TooManyCompletions:
         return ()
     return tuple(one.outcome for one in found)
@@ -114,9 +110,17 @@ def _one_class(outcomes: Sequence[Selected]) -> str | None:
     return verdicts.pop() if len(verdicts) == 1 else None
 
 
-def _is_about_images(route: Route, outcome: Selected) -> bool:
-    gate = next((one for one in route.execute if one.id == outcome.gate), None)
-    return gate is not None and any(leaf.fact.startswith("image.") for leaf in leaves(gate.when))
+def _with_images(facts: FactTable) -> FactTable:
+    derive = facts.derive
+    loads = Fact(value="sass", source="left to the rungs that look at images")
+
+    def but_images(key: str) -> Fact | None:
+        if key.startswith("image."):
+            return loads
+        return None if derive is None else derive(key)
+
+    known = {key: fact for key, fact in facts.values.items() if not key.startswith("image.")}
+    return FactTable(vocabulary=facts.vocabulary, values=known, derive=but_images)
 
 
 def routes_named(engine: Engine, ladder: Ladder, picked: str, kind: str) -> tuple[Route, ...]:

@@ -3,8 +3,8 @@
 Runs in the interpreter of an environment with Humming, by itself, in a throwaway process: it imports nothing of
 qresolve, reads one JSON document on stdin and writes one JSON object on the descriptor that its first argument names.
 
-In:  ``{"sm": 120, "shape": [M, N, K], "device": {field: value}, "layer": {field: value}}``; ``device`` are the fields of
-     the record that Humming reads of a GPU, ``layer`` those of its LayerConfig, types by their names
+In:  ``{"sm": 120, "shape": [M, N, K], "device": {field: value}, "layer": {field: value}}``; ``device`` are the fields
+     of the record that Humming reads of a GPU, ``layer`` those of its LayerConfig, types by their names
 Out: ``{"release": version, "compiler": text, "cubin": base64, "config": text}`` or ``{"problem": text}``
 
 What is replaced: the record of the device, and torch's current device; the kernel is compiled and never loaded.
@@ -52,8 +52,13 @@ def put_gpu(request: dict[str, Any]) -> None:
     torch.cuda.device = same
     sm = int(request["sm"])
     record = types.SimpleNamespace(
-        index=0, name=f"no GPU, taken for sm{sm}", is_ppu=False, sm_version=sm,
-        sm_major=sm // 10, sm_minor=sm % 10, tensorcore_tops=Rates(),
+        index=0,
+        name=f"no GPU, taken for sm{sm}",
+        is_ppu=False,
+        sm_version=sm,
+        sm_major=sm // 10,
+        sm_minor=sm % 10,
+        tensorcore_tops=Rates(),
         **request["device"],
     )
     extension = types.SimpleNamespace(_DeviceInfo=lambda _index: record)

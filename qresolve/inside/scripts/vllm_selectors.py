@@ -191,7 +191,7 @@ def configured(settings: dict[str, Any]) -> Iterator[None]:
     clear_caches()
     config = configuration(variables)
     kernels = config.kernel_config
-    before = {}
+    before: dict[str, Any] = {}
     try:
         for name, value in settings.items():
             if not name.startswith("config.kernel_config."):
@@ -350,7 +350,9 @@ def main() -> None:
             os._exit(0)
         _, status = os.waitpid(child, 0)
         if status:
-            line = json.dumps({"job": job["id"], "failed": f"the process ended with status {status}"})
+            ended = os.waitstatus_to_exitcode(status)
+            how = f"was ended by {signal.Signals(-ended).name}" if ended < 0 else f"ended with status {ended}"
+            line = json.dumps({"job": job["id"], "failed": f"the process {how}"})
             os.write(own, (line + "\n").encode())
 
 
