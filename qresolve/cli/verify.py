@@ -27,7 +27,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--python", metavar="PYTHON", help="interpreter of the environment (default: .venv, or the active one)"
     )
     far = parser.add_mutually_exclusive_group()
-    far.add_argument("--static", action="store_true", help="launch nothing on a GPU: what a build without one can prove")
+    far.add_argument(
+        "--static", action="store_true", help="launch nothing on a GPU: what a build without one can prove"
+    )
     far.add_argument("--launch", action="store_true", help="launch kernels on every GPU of this host (the default)")
     parser.add_argument("--only", action="append", metavar="FORMAT", help="of the lock's formats, only these")
     parser.add_argument(
@@ -141,9 +143,7 @@ def run(arguments: argparse.Namespace) -> int:
             lock,
             rows,
             python=python,
-            wish=Wish(
-                launching=not arguments.static, engine=arguments.engine, unbuilt=unbuilt, progress=progress
-            ),
+            wish=Wish(launching=not arguments.static, engine=arguments.engine, unbuilt=unbuilt, progress=progress),
         )
     text = json.dumps(to_mapping(report), indent=2)
     if arguments.report:

@@ -91,5 +91,7 @@ def check_formats(names: Sequence[str], rows: Sequence[FormatRow]) -> frozenset[
     known = tuple(dict.fromkeys(row.format for row in rows))
     for name in names:
         if name not in known:
-            raise UsageError(f"`{name}` is not among the formats that are looked at", hint=f"known here: {','.join(known)}")
+            raise UsageError(
+                f"`{name}` is not among the formats that are looked at", hint=f"known here: {','.join(known)}"
+            )
     return frozenset(names)
