@@ -1,7 +1,7 @@
 """An environment with a small vLLM and torch that answer as the real ones do, around a library of real machine code.
 
-The library (``tests/data/fatbins/native``) was compiled by nvcc: its NVFP4 unit holds the instruction in an sm_120f image.
-Selectors and predicates are a few lines each, with vLLM's names.
+The library (``tests/data/fatbins/native``) was compiled by nvcc: its NVFP4 unit holds the instruction in an sm_120f
+image. Selectors and predicates are a few lines each, with vLLM's names.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ class _Namespace:
             raise AttributeError(f"no operation {name}")
         return lambda sm: _ANSWERS[name](sm)
 _LOADED = []
-_ANSWERS = {"cutlass_scaled_mm_supports_fp4": lambda sm: 100 <= sm < 130, "cutlass_scaled_mm_supports_fp8": lambda sm: sm >= 89}
+_ANSWERS = {
+    "cutlass_scaled_mm_supports_fp4": lambda sm: 100 <= sm < 130,
+    "cutlass_scaled_mm_supports_fp8": lambda sm: sm >= 89,
+}
 class _Ops:
     _C = _Namespace()
     def load_library(self, path):

@@ -17,7 +17,7 @@ from qresolve.inside.stub_driver import SONAME, build_stub_driver
 from qresolve.install.installed_files import read_comparisons
 from qresolve.install.interpreter import read_interpreter
 from qresolve.install.unfinished import read_marker
-from qresolve.knowledge.load import read_workload
+from qresolve.knowledge.load import read_workload, schemes_by_key
 from qresolve.machine_code.instructions import read_instructions
 from qresolve.verify.bytecode import bytecode_folder
 from qresolve.verify.engines import Seen, look_at_engine, unasked
@@ -33,12 +33,22 @@ from qresolve.verify.installed import check_installed
 from qresolve.verify.joining import join
 from qresolve.verify.libraries import InstalledLibraries
 from qresolve.verify.plugins.plugin import Looking
+from qresolve.verify.probing import (
+    CONTROL,
+    Compiled,
+    Launched,
+    compile_probes,
+    launch_evidence,
+    launch_probes,
+    probe_evidence,
+    probes_for,
+)
 from qresolve.verify.rungs import RUNGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from qresolve.knowledge.records import Engine, Workload
+    from qresolve.knowledge.records import Engine, Scheme, Workload
     from qresolve.lock.model import Lock
     from qresolve.verify.evidence import FormatRow, Verdict
 
@@ -85,7 +95,7 @@ def run_verify(lock: Lock | None, rows: Sequence[FormatRow], *, python: Path, wi
     found: list[Evidence] = []
     verdicts: list[Verdict] = []
     gated = {name for engine in engines.values() for name in (engine.distribution, *engine.gated)}
-    with _throwaway() as (driver, empty), ThreadPoolExecutor(max_workers=1) as pool:
+    with _throwaway() as (driver, folder), ThreadPoolExecutor(max_workers=1) as pool:
         comparisons = pool.submit(read_comparisons, lock.packages, interpreter.distributions) if lock else None
         looking = Looking(
             environment=environment,
@@ -98,9 +108,12 @@ def run_verify(lock: Lock | None, rows: Sequence[FormatRow], *, python: Path, wi
             architectures=architectures,
             instructions=read_instructions(),
             driver=driver,
-            bytecode=bytecode_folder(interpreter, gated, otherwise=empty),
+            bytecode=bytecode_folder(interpreter, gated, otherwise=folder / "bytecode"),
             limit=_LIMIT,
         )
+        looking = replace(looking, probes=_compile(looking, rows, folder / "probes", wish))
+        launched = _launch(looking, wish)
+        schemes = schemes_by_key()
         workload, assumed = _workload(lock)
         for name in names or (None,):
             own = [row for row in spread if row.engine == name]
@@ -113,6 +126,7 @@ def run_verify(lock: Lock | None, rows: Sequence[FormatRow], *, python: Path, wi
                 )
             for row in own:
                 about = [one for one in seen.evidence if one.about == row]
+                about += _probed(looking, row, schemes[row.key], launched)
                 about += _not_looked_at(row, about, launching=wish.launching)
                 found += sorted(about, key=lambda one: one.rung)
                 verdicts.append(
@@ -139,6 +153,39 @@ def run_verify(lock: Lock | None, rows: Sequence[FormatRow], *, python: Path, wi
         evidence=packages + tuple(found),
         verdicts=tuple(verdicts),
     )
+
+
+def _compile(looking: Looking, rows: Sequence[FormatRow], folder: Path, wish: Wish) -> dict[int, Compiled]:
+    """The probes of every arch; none where the environment has no Triton."""
+    if "triton" not in looking.environment.versions:
+        return {}
+    found = {}
+    for sm, names in probes_for(rows).items():
+        wish.progress(f"what Triton {looking.environment.versions['triton']} compiles for sm{sm}")
+        wanted = names if not wish.launching or CONTROL in names else (CONTROL, *names)
+        found[sm] = compile_probes(looking, sm, wanted, folder / f"sm{sm}")
+    return found
+
+
+def _launch(looking: Looking, wish: Wish) -> dict[int, Launched]:
+    """The probes launched, by sm; nothing where nothing is to be launched."""
+    found = {}
+    for sm, compiled in looking.probes.items() if wish.launching else ():
+        wish.progress(f"kernels of sm{sm} on the GPUs of this host")
+        found[sm] = launch_probes(looking, compiled)
+    return found
+
+
+def _probed(looking: Looking, row: FormatRow, scheme: Scheme, launched: Mapping[int, Launched]) -> list[Evidence]:
+    """What the probes say of one row: about the compiler, and about GPU and driver."""
+    compiled = looking.probes.get(row.sm)
+    if compiled is None:
+        return []
+    native = probe_evidence(looking, row, scheme, compiled, binds=Binds.TOOLCHAIN)
+    found = [native]
+    if row.sm in launched:
+        found += launch_evidence(row, native, launched[row.sm])
+    return found
 
 
 def _engines(lock: Lock | None, versions: Mapping[str, str], named: str | None) -> tuple[str, ...]:
@@ -178,7 +225,7 @@ def _workload(lock: Lock | None) -> tuple[Workload, dict[str, str]]:
 
 @contextmanager
 def _throwaway() -> Iterator[tuple[Path, Path]]:
-    """A stub driver, and an empty folder."""
+    """A stub driver, and the folder that it lies in."""
     with tempfile.TemporaryDirectory(prefix="qresolve-verify-") as made:
         folder = Path(made)
         driver = folder / SONAME
@@ -187,8 +234,8 @@ def _throwaway() -> Iterator[tuple[Path, Path]]:
             driver.write_bytes(build_stub_driver(platform.machine(), cuda=_NEWEST))
         except ValueError as error:
             raise UsageError(f"engines cannot be asked on this machine: {error}") from error
-        (folder / "empty").mkdir()
-        yield driver, folder / "empty"
+        (folder / "bytecode").mkdir()
+        yield driver, folder
 
 
 _NEWEST = 20000  # as a driver says it: CUDA 20.0

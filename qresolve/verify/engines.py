@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from qresolve.knowledge.load import read_formats
+from qresolve.knowledge.load import schemes_by_key
 from qresolve.knowledge.predicates import read_predicates
 from qresolve.verify.built import build_evidence
 from qresolve.verify.environment import facts_here, read_host_facts
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from qresolve.facts import Value
-    from qresolve.knowledge.records import Engine, Scheme, Workload
+    from qresolve.knowledge.records import Engine, Workload
     from qresolve.verify.evidence import FormatRow
     from qresolve.verify.plugins.plugin import Looking
     from qresolve.verify.selection import Picked
@@ -103,9 +103,7 @@ def _lay_out(
     assumed: Mapping[str, str],
 ) -> tuple[list[Asked], list[Evidence]]:
     """The rows with their facts, and evidence for those that the engine has no route for."""
-    schemes: dict[str, Scheme] = {
-        scheme.key(role): scheme for form in read_formats().formats for scheme in form.schemes for role in scheme.roles
-    }
+    schemes = schemes_by_key()
     host = read_host_facts(looking.environment)
     given: dict[str, Value] = {key: engine.vocabulary.parse_value(key, text) for key, text in assumed.items()}
     asked: list[Asked] = []

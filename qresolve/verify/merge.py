@@ -1,4 +1,4 @@
-"""Reports of several machines as one: what each format came to where. Pure but for nothing; files are read by the caller.
+"""Reports of several machines as one: what each format came to where. Pure.
 
 A fleet holds where every report of it holds: a row that one machine refuted is refuted, however many others proved it.
 """

@@ -103,7 +103,7 @@ MARKS = {Outcome.PROVED: "ok", Outcome.REFUTED: "NO", Outcome.UNPROVED: "?", Out
 
 LEGEND = (
     "rungs: 1 image, 2 family, 3 instruction, 4 predicate, 5 selector, 6 toolchain, 7 launch, 8 operation;"
-    " ok proved, NO refuted, ? unproved, - does not apply; (?) and (NO) are about a compiler or GPU, not about the route"
+    " ok proved, NO refuted, ? unproved, - does not apply; (?) and (NO) are about a compiler or GPU, not the route"
 )
 
 

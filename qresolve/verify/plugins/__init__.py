@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from qresolve.verify.plugins.plugin import EnginePlugin, LibraryPlugin
 
 _ENGINES = {"vllm": "vllm"}
-_LIBRARIES = {"humming": "humming"}
+_LIBRARIES = {"humming": "humming", "triton": "triton"}
 
 
 def engine_plugin(name: str) -> EnginePlugin | None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from qresolve.verify.evidence import Evidence, FormatRow
     from qresolve.verify.libraries import InstalledLibraries
     from qresolve.verify.predicates import PredicateAnswer
+    from qresolve.verify.probing import Compiled
     from qresolve.verify.selection import Answered
 
 
@@ -29,7 +30,7 @@ class Looking:
     """What every plug-in gets.
 
     ``driver`` is a stub libcuda.so.1 for throwaway processes, ``bytecode`` a folder where their interpreters may keep
-    compiled modules, ``limit`` seconds for one process.
+    compiled modules, ``limit`` seconds for one process. ``probes`` are the compact kernels that Triton compiled, by sm.
     """
 
     environment: Environment
@@ -39,6 +40,7 @@ class Looking:
     driver: Path
     bytecode: Path
     limit: float
+    probes: Mapping[int, Compiled] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,7 +59,9 @@ class Vllm:
         found: dict[FormatRow, Answered] = {}
         for job in jobs:
             rows = [one.row for one in asked if one.row.sm == job["sm"]]
-            found |= zip(rows, _answers(lines.get(job["id"]), len(rows), engine, end), strict=True)
+            found |= zip(
+                rows, _answers(lines.get(job["id"]), len(rows), end, release=engine.release.version), strict=True
+            )
         return found
 
     def predicates(self, looking: Looking, operations: Sequence[str], sms: Sequence[int]) -> Predicates:
@@ -86,7 +88,7 @@ class Vllm:
         return Predicates(answers=_predicates(end, operations, sms), source=", ".join(paths))
 
 
-def _answers(line: Mapping[str, Any] | None, count: int, engine: Engine, end: ScriptEnd) -> list[Answered]:
+def _answers(line: Mapping[str, Any] | None, count: int, end: ScriptEnd, *, release: str) -> list[Answered]:
     """The answers of one job, in the order of its points."""
     if line is None or "failed" in line:
         how = str(line["failed"]) if line is not None else end.how
@@ -96,6 +98,8 @@ def _answers(line: Mapping[str, Any] | None, count: int, engine: Engine, end: Sc
         rows = line["answers"][0]
         if len(rows) != count:
             return [Answered(problem="the answers are not those to what was asked")] * count
+        if line.get("release") != release:
+            return [Answered(problem=f"vLLM says that it is {line.get('release')}, not {release}")] * count
         return [_answer(row) for row in rows]
     except (KeyError, IndexError, TypeError):
         return [Answered(problem="the answers are not those to what was asked")] * count

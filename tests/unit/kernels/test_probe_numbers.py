@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from fractions import Fraction
 from typing import Any
 
@@ -170,7 +171,8 @@ PRODUCTS = {
     "nvfp4": "nvfp4", "int4_w4a16": "16-bit", "nf4": "16-bit",
 }  # fmt: skip
 EXAMPLES = {
-    ("nvfp4", 120): "OMMA.SF.F32.E2M1.E2M1.UE4M3.4X", ("nvfp4", 100): "UTCOMMA.4X scaled", ("fp8", 90): "QGMMA.F32.E4M3.E4M3",
+    ("nvfp4", 120): "OMMA.SF.F32.E2M1.E2M1.UE4M3.4X", ("nvfp4", 100): "UTCOMMA.4X scaled",
+    ("fp8", 90): "QGMMA.F32.E4M3.E4M3",
     ("mxfp4", 121): "OMMA.SF.F32.E2M1.E2M1.E8", ("mxfp8", 120): "QMMA.SF.F32.E4M3.E4M3.E8", ("int8", 90): "IGMMA.S8.S8",
     ("bf16", 90): "HGMMA.F32.BF16", ("fp8", 120): "QMMA.F32.E4M3.E4M3", ("nf4", 120): "HMMA.F32.BF16",
 }  # fmt: skip
@@ -178,8 +180,6 @@ EXAMPLES = {
 
 @pytest.mark.parametrize(("name", "sm"), EXAMPLES)
 def test_what_a_probe_calls_native_is_what_the_records_call_native(name: str, sm: int) -> None:
-    import re
-
     found = probe.load_probe(name)
     product = read_instructions().named(PRODUCTS[name])
     assert product is not None
