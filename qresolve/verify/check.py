@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qresolve.arch import read_architectures
 from qresolve.errors import NoResolution, UsageError
@@ -32,6 +32,7 @@ from qresolve.verify.evidence import Binds, Evidence, Outcome, VerifiedEnvironme
 from qresolve.verify.installed import check_installed
 from qresolve.verify.joining import join
 from qresolve.verify.libraries import InstalledLibraries
+from qresolve.verify.operating import launch_operations, operation_evidence, operations_of
 from qresolve.verify.plugins.plugin import Looking
 from qresolve.verify.probing import (
     CONTROL,
@@ -48,6 +49,7 @@ from qresolve.verify.rungs import RUNGS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from qresolve.knowledge.operations import Operation
     from qresolve.knowledge.records import Engine, Scheme, Workload
     from qresolve.lock.model import Lock
     from qresolve.verify.evidence import FormatRow, Verdict
@@ -124,9 +126,19 @@ def run_verify(lock: Lock | None, rows: Sequence[FormatRow], *, python: Path, wi
                 seen = look_at_engine(
                     looking, engines[name], own, workload=workload, assumed=assumed, progress=wish.progress
                 )
+            operations: tuple[Operation, ...] = ()
+            ran: Mapping[str, Sequence[Mapping[str, Any]]] = {}
+            if wish.launching:
+                wish.progress("operations on the GPUs of this host")
+                operations = operations_of(name, environment.versions, [row.key for row in own])
+                ran = launch_operations(looking, operations)
             for row in own:
                 about = [one for one in seen.evidence if one.about == row]
                 about += _probed(looking, row, schemes[row.key], launched)
+                if wish.launching:
+                    picked = seen.picks[row]
+                    route = picked.route if picked is not None else None
+                    about += operation_evidence(row, route, operations, ran)
                 about += _not_looked_at(row, about, launching=wish.launching)
                 found += sorted(about, key=lambda one: one.rung)
                 verdicts.append(

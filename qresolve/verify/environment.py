@@ -164,7 +164,35 @@ def read_host_facts(environment: Environment) -> tuple[Host, dict[str, Value]]:
     variables = environment.variables
     nvcc, on_path = read_nvcc(variables)
     ninja = shutil.which("ninja", path=variables.get("PATH", os.defpath)) is not None
-    return Host(nvcc=nvcc, ninja=ninja, cxx=finds_cxx(variables)), {"host.nvcc-on-path": on_path}
+    facts: dict[str, Value] = {"host.nvcc-on-path": on_path}
+    builtins = loads_nvrtc_builtins(environment)
+    if builtins is not None:
+        facts["host.loads-nvrtc-builtins"] = builtins
+    return Host(nvcc=nvcc, ninja=ninja, cxx=finds_cxx(variables)), facts
+
+
+def loads_nvrtc_builtins(environment: Environment) -> bool | None:
+    """Whether the loader finds the builtins of the installed NVRTC without being told where the wheels are.
+
+    None where the loader's cache cannot be asked.
+    """
+    version = next(
+        (version for name, version in environment.versions.items() if name.startswith("nvidia-cuda-nvrtc")), None
+    )
+    if version is None:
+        return False
+    wanted = f"libnvrtc-builtins.so.{'.'.join(version.split('.')[:2])}"
+    folders = environment.variables.get("LD_LIBRARY_PATH", "").split(":")
+    if any(folder and os.path.exists(os.path.join(folder, wanted)) for folder in folders):  # noqa: PTH110, PTH118
+        return True
+    program = shutil.which("ldconfig", path=f"{environment.variables.get('PATH', os.defpath)}:/sbin:/usr/sbin")
+    if program is None:
+        return None
+    try:
+        done = subprocess.run([program, "-p"], capture_output=True, text=True, timeout=_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return wanted in done.stdout if done.returncode == 0 else None
 
 
 def variable_facts(environment: Environment, vocabulary: Vocabulary) -> dict[str, Value]:
