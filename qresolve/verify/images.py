@@ -14,6 +14,8 @@ from qresolve.arch import driver_choice
 from qresolve.completions import answer_from
 from qresolve.facts import FactTable
 from qresolve.gates import All, AnyOf, Compare, Named, Not, kleene, leaves
+from qresolve.machine_code.families import read_families
+from qresolve.machine_code.instructions import read_instructions
 from qresolve.measured import is_library, product_of_unit
 from qresolve.verify.evidence import Evidence, Outcome
 from qresolve.verify.rungs import FAMILIES, IMAGES, INSTRUCTIONS
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from qresolve.facts import Fact
     from qresolve.gates import Expression
     from qresolve.knowledge.records import Route, Scheme
+    from qresolve.machine_code.instructions import Product
     from qresolve.machine_code.scan import BinaryScan, UnitScan
     from qresolve.situation import Images
     from qresolve.verify.evidence import FormatRow
@@ -204,7 +207,8 @@ class _Unit:
         self.library = libraries(project, self.stem)
         scan = self.library.scan if self.library is not None else None
         self._containers: tuple[UnitScan, ...] = ()
-        self._product = None
+        self._product: Product | None = None
+        self._serving: list[UnitScan] = []
         if scan is not None:
             every = self.name.startswith(_EVERY)
             self._containers = tuple(unit for unit in scan.loaded if every or unit.name == self.name)
@@ -212,6 +216,19 @@ class _Unit:
                 self._product = product_of_unit(scan.path, self.name, scheme)
         self._taken = [driver_choice(unit.archs, sm, architectures) for unit in self._containers]
         self.where = self.library.path if self.library is not None else project
+        if scan is not None and self.name.startswith(_EVERY):
+            self._keep_serving(scan.path, scheme)
+
+    def _keep_serving(self, path: str, scheme: Scheme) -> None:
+        """Of a library without names of units, those whose kernels are known to serve the scheme must multiply so."""
+        keys = {scheme.key(role) for role in scheme.roles}
+        families = read_families()
+        for unit, taken in zip(self._containers, self._taken, strict=True):
+            kernels = [name for one in unit.images if one.arch == taken for name in one.kernels or ()]
+            if any(keys & set(family.serves) for family in families.of(path=path, unit=unit.name, kernels=kernels)):
+                self._serving.append(unit)
+        if self._serving:
+            self._product = read_instructions().product_of(scheme.facts)
 
     @property
     def multiplies(self) -> bool:
@@ -304,11 +321,15 @@ class _Unit:
         if self._product is None:
             return Look(held=True if self.image().held else None, seen=f"{self.name}: multiplies nothing of the scheme")
         held = self._held()
-        if None in held:
+        if None in held and not self._serving:
             why = image.why or f"the image of {self.name} for sm{self.sm} could not be searched"
             return Look(held=None, seen=f"{self.name}", why=why)
         product = self._product
         among = [product.among(one or ()) for one in held]
+        if self._serving:
+            # One family has many units, and some of them only prepare what another multiplies.
+            ours = [found for found, unit in zip(among, self._containers, strict=True) if unit in self._serving]
+            among = [tuple(name for found in ours for name in found)]
         if all(among):
             names = sorted({name for one in among for name in one})
             return Look(held=True, seen=f"{self.name}: {', '.join(names)}")

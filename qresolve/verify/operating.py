@@ -81,10 +81,10 @@ def operation_evidence(
             absent = _absent(row, mine, lines.get(one.file, ()))
             found.append(_evidence(row, subject, Outcome.UNPROVED, binds, why=absent))
         for line in here:
-            outcome, why, seen, implies = judge_operation(one, line)
+            outcome, reason, seen, implies = judge_operation(one, line)
             device = line["device"]
             shown = f"{subject} on {device.get('name')} (GPU {device.get('index')})"
-            found.append(_evidence(row, shown, outcome, binds, why=why, seen=seen, implies=implies))
+            found.append(_evidence(row, shown, outcome, binds, why=reason, seen=seen, implies=implies))
     return found
 
 

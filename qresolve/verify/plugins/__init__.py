@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 if TYPE_CHECKING:
     from qresolve.verify.plugins.plugin import EnginePlugin, LibraryPlugin
 
-_ENGINES = {"vllm": "vllm"}
+_ENGINES = {"vllm": "vllm", "sglang": "sglang"}
 _LIBRARIES = {"humming": "humming", "triton": "triton"}
 
 

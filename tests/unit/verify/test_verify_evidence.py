@@ -298,9 +298,7 @@ def test_what_is_no_report_is_not_joined(document: object) -> None:
 def test_records_of_verify_name_what_there_is() -> None:
     known = set(schemes_by_key())
     assert set(read_probes()) <= known
-    assert {name for name in read_probes().values()} <= {
-        path.stem for path in (KERNELS / "qresolve_probes").glob("*.py")
-    }
+    assert set(read_probes().values()) <= {path.stem for path in (KERNELS / "qresolve_probes").glob("*.py")}
     vllm = load_engine("vllm", "0.33.0")
     names = {route.name for route in vllm.routes.values()}
     for one in read_operations():
