@@ -47,6 +47,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--report", metavar="FILE", help="write the report as JSON to a file as well")
     parser.add_argument("--junit", metavar="FILE", help="write it as JUnit XML to a file as well")
     parser.add_argument(
+        "--export-probes",
+        metavar="DIR",
+        help="write every compact probe, compiled for the GPUs asked about, for a card without compiler or Triton",
+    )
+    parser.add_argument(
         "--merge", nargs="+", metavar="REPORT", help="look at nothing: join reports of several machines in one table"
     )
     parser.set_defaults(run=run)
@@ -143,7 +148,13 @@ def run(arguments: argparse.Namespace) -> int:
             lock,
             rows,
             python=python,
-            wish=Wish(launching=not arguments.static, engine=arguments.engine, unbuilt=unbuilt, progress=progress),
+            wish=Wish(
+                launching=not arguments.static,
+                engine=arguments.engine,
+                unbuilt=unbuilt,
+                export=Path(arguments.export_probes).resolve() if arguments.export_probes else None,
+                progress=progress,
+            ),
         )
     text = json.dumps(to_mapping(report), indent=2)
     if arguments.report:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qresolve.arch import read_architectures
-from qresolve.errors import NoResolution, UsageError
+from qresolve.errors import NoResolution, Unproved, UsageError
 from qresolve.inside.stub_driver import SONAME, build_stub_driver
 from qresolve.install.installed_files import read_comparisons
 from qresolve.install.interpreter import read_interpreter
@@ -38,7 +38,9 @@ from qresolve.verify.probing import (
     CONTROL,
     Compiled,
     Launched,
+    all_probes,
     compile_probes,
+    copy_harness,
     launch_evidence,
     launch_probes,
     probe_evidence,
@@ -66,11 +68,16 @@ _LIMIT = 120.0  # seconds for one process that imports an engine, on a slow disk
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """How far to look. ``launching``: launch on GPUs; ``unbuilt`` are formats whose kernel need not be built here."""
+    """How far to look.
+
+    ``launching``: launch on GPUs; ``unbuilt`` are formats whose kernel need not be built here; ``export`` is a folder
+    that gets every compact probe, compiled for the archs that are asked about, with what launches them.
+    """
 
     launching: bool
     engine: str | None = None
     unbuilt: frozenset[str] = frozenset()
+    export: Path | None = None
     progress: Callable[[str], None] = field(default=lambda _said: None, repr=False)
 
 
@@ -113,7 +120,8 @@ def run_verify(lock: Lock | None, rows: Sequence[FormatRow], *, python: Path, wi
             bytecode=bytecode_folder(interpreter, gated, otherwise=folder / "bytecode"),
             limit=_LIMIT,
         )
-        looking = replace(looking, probes=_compile(looking, rows, folder / "probes", wish))
+        place = wish.export if wish.export is not None else folder / "probes"
+        looking = replace(looking, probes=_compile(looking, rows, place, wish))
         launched = _launch(looking, wish)
         schemes = schemes_by_key()
         workload, assumed = _workload(lock)
@@ -170,12 +178,20 @@ def run_verify(lock: Lock | None, rows: Sequence[FormatRow], *, python: Path, wi
 def _compile(looking: Looking, rows: Sequence[FormatRow], folder: Path, wish: Wish) -> dict[int, Compiled]:
     """The probes of every arch; none where the environment has no Triton."""
     if "triton" not in looking.environment.versions:
+        if wish.export is not None:
+            raise Unproved(
+                f"no probe can be compiled: triton is not installed for {looking.environment.python}",
+                hint=f"{looking.environment.python} -m pip install triton",
+            )
         return {}
     found = {}
-    for sm, names in probes_for(rows).items():
+    asked = dict.fromkeys((row.sm for row in rows), all_probes()) if wish.export is not None else probes_for(rows)
+    for sm, names in asked.items():
         wish.progress(f"what Triton {looking.environment.versions['triton']} compiles for sm{sm}")
         wanted = names if not wish.launching or CONTROL in names else (CONTROL, *names)
         found[sm] = compile_probes(looking, sm, wanted, folder / f"sm{sm}")
+    if wish.export is not None:
+        copy_harness(wish.export)
     return found
 
 

@@ -51,6 +51,24 @@ def probes_for(rows: Iterable[FormatRow]) -> dict[int, tuple[str, ...]]:
     return {sm: tuple(names) for sm, names in found.items()}
 
 
+def all_probes() -> tuple[str, ...]:
+    """The names of all probes that some scheme has, the control first."""
+    return tuple(dict.fromkeys((CONTROL, *read_probes().values())))
+
+
+def copy_harness(folder: Path) -> None:
+    """Put what launches exported probes beside them: a machine with a driver and a Python needs nothing else."""
+    import shutil  # noqa: PLC0415 - for an export alone
+
+    folder.mkdir(parents=True, exist_ok=True)
+    kernels = data_folder("kernels")
+    shutil.copyfile(kernels / "harness.py", folder / "harness.py")
+    package = folder / "qresolve_probes"
+    package.mkdir(exist_ok=True)
+    for file in sorted((kernels / "qresolve_probes").glob("*.py")):
+        shutil.copyfile(file, package / file.name)
+
+
 def harness() -> Path:
     """The file that compiles and launches."""
     return data_folder("kernels") / "harness.py"
