@@ -3,7 +3,7 @@
     python measure_on_card.py RESULT.json [--vllm-library FILE] [--probes FOLDER ...]
 
 Runs in an interpreter with torch and Triton, from a checkout; bitsandbytes, Humming and grouped-nf4-gemm are taken
-along where they are installed. ``--vllm-library`` is vLLM's main extension by itself: it is built for torch's stable ABI.
+along where they are installed. ``--vllm-library`` is vLLM's main extension by itself: torch's stable ABI lets it load.
 ``--probes`` are folders of ``qresolve verify --export-probes`` that were compiled by another Triton.
 """
 

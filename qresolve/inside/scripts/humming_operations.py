@@ -30,19 +30,12 @@ def layer_of(torch: Any, device: Any, weights: Any, weight: dict[str, Any], inpu
     return layer
 
 
-def case(
-    torch: Any,
-    device: Any,
-    left: Any,
-    right: Any,
-    weight: dict[str, Any],
-    inputs: dict[str, Any] | None,
-    **rounding: float,
-) -> Case:
-    """``left`` and ``right`` are float64 on the grid; the spoiled control doubles one row of the weights."""
+def case(torch: Any, device: Any, sides: tuple[Any, Any], configs: tuple[Any, Any], **rounding: float) -> Case:
+    """``sides`` are float64 on the grid, ``configs`` of weights and inputs; the control doubles a row of the weights."""
+    left, right = sides
     wrong = right.clone()
     wrong[0] *= 2
-    good, bad = (layer_of(torch, device, one, weight, inputs) for one in (right, wrong))
+    good, bad = (layer_of(torch, device, one, *configs) for one in (right, wrong))
     x = left.to(torch.bfloat16).to(device)
     return Case(run=lambda: good(x), spoiled=lambda: bad(x), left=left, right=right, **rounding)
 
@@ -52,7 +45,8 @@ def int8_weights(torch: Any, device: Any) -> Case:
     codes = torch.randint(-127, 128, (N, K), generator=maker).double()
     codes[:, 0] = 127
     left = torch.randn((M, K), generator=maker).to(torch.bfloat16).double()
-    return case(torch, device, left, codes / 128, {"dtype": "int8"}, None, operand=BF16, sum=FLOAT32, result=2 * BF16)
+    configs = ({"dtype": "int8"}, None)
+    return case(torch, device, (left, codes / 128), configs, operand=BF16, sum=FLOAT32, result=2 * BF16)
 
 
 def int4_weights(torch: Any, device: Any) -> Case:
@@ -60,20 +54,17 @@ def int4_weights(torch: Any, device: Any) -> Case:
     codes = torch.randint(-7, 8, (N, K), generator=maker).double()
     codes[:, ::128] = -8
     left = torch.randn((M, K), generator=maker).to(torch.bfloat16).double()
-    return case(
-        torch, device, left, codes / 8, {"dtype": "int4", "group_size": 128}, None,
-        operand=BF16, sum=FLOAT32, result=2 * BF16,
-    )  # fmt: skip
+    configs = ({"dtype": "int4", "group_size": 128}, None)
+    return case(torch, device, (left, codes / 8), configs, operand=BF16, sum=FLOAT32, result=2 * BF16)
 
 
 def fp8(torch: Any, device: Any) -> Case:
     """Both sides hold 448 in each row, so both scales are one."""
     left, right = e4m3_codes(torch, M, K, seed=12), e4m3_codes(torch, N, K, seed=13)
     left[:, 9] = right[:, 9] = 0x7E
-    return case(
-        torch, device, decode_e4m3(torch, left), decode_e4m3(torch, right), {"dtype": "float8e4m3"},
-        {"dtype": "float8e4m3"}, sum=HOPPER_FP8 + FLOAT32, result=2 * BF16,
-    )  # fmt: skip
+    sides = (decode_e4m3(torch, left), decode_e4m3(torch, right))
+    configs = ({"dtype": "float8e4m3"}, {"dtype": "float8e4m3"})
+    return case(torch, device, sides, configs, sum=HOPPER_FP8 + FLOAT32, result=2 * BF16)
 
 
 OPERATIONS = {"int8 weights": int8_weights, "int4 weights": int4_weights, "fp8 weights and activations": fp8}
