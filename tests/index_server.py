@@ -254,6 +254,7 @@ class IndexServer:
         self.cuts: dict[tuple[str, str], int] = {}
         self.stalled: set[str | tuple[str, str]] = set()
         self.replaced: dict[str, bytes | None] = {}
+        self.reached = threading.Event()  # a page that is stalled was asked for
         self.ending = threading.Event()
         self.projects: dict[str, list[ServedFile]] = {}
         self.failures: dict[tuple[str, str], tuple[int, int | None]] = {}
@@ -375,6 +376,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _page(self, project: str) -> None:
         if any((project, of) in self.index.stalled for of in self._programs()):
+            self.index.reached.set()
             self.index.ending.wait()
             self.close_connection = True
             return
