@@ -20,6 +20,7 @@
 * ``IndexServer(certificate=self_signed(folder))`` speaks https; clients need ``SSL_CERT_FILE``.
 * ``fail``, ``cut`` and ``stall`` with ``of="qresolve"`` (or ``of="uv"``) misbehave towards that program alone.
 * ``IndexServer(files_at="http://localhost:9/files")`` names another place for the files that its pages list.
+* It answers as a proxy too: whatever host is asked for, it is the index.
 * ``labelled(wheel, "cu13")`` is a variant wheel, ``make_variants(...)`` the ``*-variants.json`` beside it.
 * ``server.requests`` lists what was asked for, as ``"GET /simple/torch/"``; ``server.answers`` has the status too, and
   ``server.seen`` the headers (names in lower case).
@@ -42,7 +43,7 @@ import zipfile
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlsplit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -357,7 +358,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer()
 
     def _answer(self) -> None:
-        path = unquote(self.path.split("?", 1)[0])
+        path = unquote(urlsplit(self.path).path)  # a proxy is asked with the whole address
         self.index.requests.append(f"{self.command} {path}")
         headers = {name.lower(): value for name, value in self.headers.items()}
         self.index.seen.append(Seen(line=f"{self.command} {path}", headers=headers))

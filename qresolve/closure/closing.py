@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from qresolve.closure.agreement import check_addresses, check_hashes, check_lane, check_pairs
@@ -111,7 +110,7 @@ def _read_listings(
     ]
     if progress is not None and wanted:
         progress("comparing the indexes' lists of files")
-    silent: dict[str, str] = {}
+    silent: dict[str, tuple[str, str]] = {}  # what was asked for, and what came of it
     refused: dict[str, str] = {}
 
     def read(asked: tuple[LockedPackage, str]) -> Listing:
@@ -121,7 +120,7 @@ def _read_listings(
         try:
             listing = read_listing(package.name, address, client)
         except HttpFailed as failed:
-            silent[address] = failed.message
+            silent[address] = (package.name, failed.message)
             return Listing(status=None)
         if listing.status in _FORBIDDEN:
             refused[address] = f"{redact_url(address)}: HTTP {listing.status}"
@@ -136,22 +135,21 @@ def _read_listings(
         own = [index for index in request.indexes if package.name in index.packages]
         # Of a package with an index of its own no other matters; a page of links is not asked here.
         counts = not own or any(without_login(index.url) == address for index in own)
-        if (
-            counts
-            and address in silent
-            and not any(map(partial(_lists, package), found.get(package.name, {}).values()))
-        ):
+        listings = found.get(package.name, {}).values()
+        if counts and address in silent and not any(_lists(package, files) for files in listings):
+            name, why = silent[address]
             raise ClosureFailure(
                 FailureFacts(
                     reason="index",
-                    package=package.name,
-                    message=f"what the index has of {package.name} could not be read: {silent[address]}",
+                    package=name,
+                    message=f"what the index has of {name} could not be read: {why}",
                     unreachable=True,
                 )
             )
+    unread = {**refused, **{address: why for address, (_, why) in silent.items()}}
     return found, tuple(
         f"the files of {redact_url(address)} were not compared with the locked ones: {why}"
-        for address, why in sorted({**refused, **silent}.items())
+        for address, why in sorted(unread.items())
     )
 
 

@@ -127,6 +127,10 @@ def give(place: Place, source: str, server: IndexServer, password: str = PASSWOR
         place.set(UV_DEFAULT_INDEX=server.url)
     elif source == "option":
         return ["--index", f"own={address}=ninja"]
+    elif source == "option's variables":
+        given = {"UV_INDEX_OWN_USERNAME": USER, "UV_INDEX_OWN_PASSWORD": password}
+        place.set(**given)
+        return ["--index", f"own={server.url}=ninja"]
     return []
 
 
@@ -163,8 +167,10 @@ def test_the_lock_is_that_of_a_public_index_and_holds_no_secret(
 ) -> None:
     give(place, source, private)
     assert main(ASKED) == 0
-    out, err = capfd.readouterr()
     assert lock_text(private) == public_lock
+    assert main(["wheelhouse", "pylock.toml", "-o", "house"]) == 0
+    assert len(list(Path("house").glob("*.whl"))) == len(packages())
+    out, err = capfd.readouterr()
     read = ours(private)
     assert {seen.line.split("/")[1] for seen in read} == {"simple", "files"}
     assert {seen.login for seen in read} <= {None, f"{USER}:{PASSWORD}"}
@@ -174,13 +180,14 @@ def test_the_lock_is_that_of_a_public_index_and_holds_no_secret(
     assert place.leaks() == [str(place.folder / "leak")]
 
 
+@pytest.mark.parametrize("source", ["option", "option's variables"])
 def test_the_login_of_an_index_for_one_package(
-    place: Place, private: IndexServer, capfd: pytest.CaptureFixture[str]
+    source: str, place: Place, private: IndexServer, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with IndexServer() as public:
         public.add(*(wheel for wheel in stack() if wheel.name != "ninja"))
         place.set(UV_DEFAULT_INDEX=public.url)
-        assert main([*ASKED, *give(place, "option", private)]) == 0
+        assert main([*ASKED, *give(place, source, private)]) == 0
         assert {seen.login for seen in public.seen} == {None}
     (ninja,) = [package for package in packages() if package["name"] == "ninja"]
     assert ninja["index"] == private.url

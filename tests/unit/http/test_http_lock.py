@@ -237,6 +237,32 @@ def test_a_certificate_that_is_not_there_is_named_before_anything_is_asked(
     assert index.requests == []
 
 
+@pytest.mark.parametrize("how", ["HTTP_PROXY", "PIP_PROXY", "pip.conf", "uv.toml"])
+def test_uv_and_we_go_through_the_same_proxy(
+    how: str, index: IndexServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    conf = tmp_path / "conf"
+    with IndexServer(files_at="http://index.invalid/files") as proxy:
+        proxy.add(*stack())
+        address = f"http://127.0.0.1:{proxy.port}"
+        if how == "pip.conf":
+            conf.write_text(f"[global]\nproxy = {address}\n", encoding="utf-8")
+            monkeypatch.setenv("PIP_CONFIG_FILE", str(conf))
+        elif how == "uv.toml":
+            conf.write_text(f'http-proxy = "{address}"\n', encoding="utf-8")
+            monkeypatch.setenv("UV_CONFIG_FILE", str(conf))
+            monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+        else:
+            monkeypatch.setenv(how, address)
+        monkeypatch.setenv("UV_DEFAULT_INDEX", "http://index.invalid/simple")
+        assert main(ASKED) == 0
+        programs = {seen.headers["user-agent"].partition("/")[0] for seen in proxy.seen}
+        assert programs == {"uv", "qresolve"}
+        assert {seen.headers["host"] for seen in proxy.seen} == {"index.invalid"}
+
+
 # ---------------------------------------------------------------- offline
 
 
