@@ -31,7 +31,7 @@ def layer_of(torch: Any, device: Any, weights: Any, weight: dict[str, Any], inpu
 
 
 def case(torch: Any, device: Any, sides: tuple[Any, Any], configs: tuple[Any, Any], **rounding: float) -> Case:
-    """``sides`` are float64 on the grid, ``configs`` of weights and inputs; the control doubles a row of the weights."""
+    """``sides`` are float64 on the grid, ``configs`` of weights and inputs; the control doubles a row of weights."""
     left, right = sides
     wrong = right.clone()
     wrong[0] *= 2
