@@ -19,7 +19,7 @@ from qresolve.machine_code.instructions import read_instructions
 from qresolve.measured import is_library, product_of_unit
 from qresolve.verify.evidence import Evidence, Outcome
 from qresolve.verify.rungs import FAMILIES, IMAGES, INSTRUCTIONS
-from qresolve.wheels.index import ANY_UNIT, EVERY_UNIT_SPECIFIC
+from qresolve.wheels.index import ANY_UNIT, EVERY_UNIT, EVERY_UNIT_SPECIFIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -216,7 +216,7 @@ class _Unit:
                 self._product = product_of_unit(scan.path, self.name, scheme)
         self._taken = [driver_choice(unit.archs, sm, architectures) for unit in self._containers]
         self.where = self.library.path if self.library is not None else project
-        if scan is not None and self.name.startswith(_EVERY):
+        if scan is not None and self.name in (EVERY_UNIT, EVERY_UNIT_SPECIFIC):
             self._keep_serving(scan.path, scheme)
 
     def _keep_serving(self, path: str, scheme: Scheme) -> None:

@@ -56,11 +56,17 @@ def look_at_selection(
 ) -> Picked:
     """Judge what the installed selector answered for one row."""
     subject = f"{engine.name} {engine.release.version}"
-    if answered.problem is not None:
-        return _picked(row, subject, answered, Outcome.UNPROVED, why=f"could not be asked: {answered.problem}")
     if answered.refused is not None:
         return _picked(row, subject, answered, Outcome.REFUTED, why=answered.refused, implies="unsupported")
     expected = simulated_routes(engine, ladder, facts)
+    if answered.problem is not None:
+        why = f"could not be asked: {answered.problem}"
+        if len(expected) != 1:
+            return _picked(row, subject, answered, Outcome.UNPROVED, why=why)
+        # Nothing is proved by it, but what the records expect can be looked at, and refuted.
+        likely = engine.routes[next(iter(expected))]
+        why = f"{why}; the records expect {likely.name}"
+        return _picked(row, subject, answered, Outcome.UNPROVED, why=why, route=likely)
     routes = routes_named(engine, ladder, answered.picked or "", answered.kind)
     route = next((one for one in routes if one.id in expected), routes[0] if routes else None)
     if route is None:
