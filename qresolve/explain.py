@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 from qresolve.classes import at_least_as_good, rank
 from qresolve.completions import answer_from
 from qresolve.gates import Undecided, describe, kleene, leaves
-from qresolve.selector import judge, ordered_routes
+from qresolve.selector import BROKEN, judge, ordered_routes
+from qresolve.shells import words_of_gate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from qresolve.facts import FactTable, Value
+    from qresolve.facts import Fact, FactTable, Value
     from qresolve.gates import Compare
-    from qresolve.knowledge.records import Claim, Gate, Route
+    from qresolve.knowledge.records import Claim, Engine, Gate, Route
     from qresolve.resolution import Row
     from qresolve.selector import Outcome
     from qresolve.setting import Setting
@@ -198,7 +199,7 @@ def view(
         level="data",
         possible=possible_verdicts(outcomes),
         route=bench.engine.routes[route].name if route is not None else None,
-        why=_why(outcomes),
+        why=_why(bench.engine, outcomes, table),
         settings=settings,
         auto=_auto(plain, row),
         routes=routes,
@@ -213,9 +214,17 @@ def possible_verdicts(outcomes: tuple[Outcome, ...]) -> tuple[str, ...]:
     return tuple(sorted(found, key=rank))
 
 
-def _why(outcomes: tuple[Outcome, ...]) -> str:
-    reasons = dict.fromkeys(item.why for item in outcomes if item.why)
+def _why(engine: Engine, outcomes: tuple[Outcome, ...], table: FactTable) -> str:
+    reasons = dict.fromkeys(reason for item in outcomes if (reason := reason_of(engine, item, table)))
     return "; ".join(reasons)
+
+
+def reason_of(engine: Engine, outcome: Outcome, table: FactTable) -> str:
+    """The reason of an outcome, as it is on these facts."""
+    if outcome.verdict != BROKEN or outcome.route is None:
+        return outcome.why
+    gate = next((one for one in engine.routes[outcome.route].execute if one.id == outcome.gate), None)
+    return outcome.why if gate is None else words_of_gate(gate, table)
 
 
 def _auto(plain: Bench, row: Row) -> Auto:
@@ -234,7 +243,7 @@ def _auto(plain: Bench, row: Row) -> Auto:
         verdict=verdict,
         route=plain.engine.routes[route].name if route is not None else None,
         loudness=loudness,
-        why=_why(tuple(item.outcome for item in found)),
+        why=_why(plain.engine, tuple(item.outcome for item in found), plain.table),
         assumes=tuple(
             (key, value) for key in ("host.nvcc", "host.ninja") if (value := plain.table.get(key).value) is not None
         ),
@@ -301,7 +310,7 @@ def gate_view(gate: Gate, table: FactTable, answer: Callable[[Compare], bool | N
     """A gate on these facts."""
     value = kleene(gate.when, answer)
     facts = dict.fromkeys(leaf.fact for leaf in leaves(gate.when))
-    have = ", ".join(f"{key} {_shown(table.get(key).value)}" for key in facts)
+    have = ", ".join(f"{key} {_shown(table.get(key))}" for key in facts)
     return GateView(
         id=gate.id,
         outcome={True: "pass", False: "fail", None: "unknown"}[value],
@@ -309,12 +318,15 @@ def gate_view(gate: Gate, table: FactTable, answer: Callable[[Compare], bool | N
         have=have,
         loudness=gate.loudness,
         source=gate.source.where,
-        say=gate.say,
+        say=gate.say if value is not False else words_of_gate(gate, table),
         stage=stage,
     )
 
 
-def _shown(value: Value | None) -> str:
+def _shown(fact: Fact) -> str:
+    value = fact.value
+    if fact.shell_image:
+        return f"{value} ({fact.shell_image} is a shell)"
     if value is None:
         return "unknown"
     if isinstance(value, frozenset):

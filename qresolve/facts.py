@@ -67,11 +67,16 @@ class FactKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """A value with where it came from, or (``value`` None) why it is not known."""
+    """A value with where it came from, or (``value`` None) why it is not known.
+
+    ``shell_image`` is the one that loads where the value says that none does, as one without the instruction that was
+    asked for does not count (``sm_120f``).
+    """
 
     value: Value | None
     source: str
     why_unknown: str = ""
+    shell_image: str = ""
 
 
 UNKNOWN = Fact(value=None, source="", why_unknown="nobody said")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from qresolve.classes import at_least_as_good, rank
+from qresolve.explain import reason_of
 from qresolve.facts import ABSENT, Value
 from qresolve.situation import Host, facts_of
 from qresolve.ways import bench_of, ways
@@ -189,10 +190,12 @@ def _cell(
     position: tuple[Option, ...],
     locked: dict[tuple[object, ...], Way | None],
 ) -> Cell:
-    plain = _bench(grounds, ask, column, position, known_host=True).outcomes()
+    bench = _bench(grounds, ask, column, position, known_host=True)
+    plain = bench.outcomes()
     verdicts = sorted({item.outcome.verdict for item in plain}, key=rank)
     routes = {item.outcome.route for item in plain}
-    reasons = dict.fromkeys(item.outcome.why for item in plain if item.outcome.why)
+    words = (reason_of(grounds.engine, item.outcome, bench.table) for item in plain)
+    reasons = dict.fromkeys(text for text in words if text)
     # What a lock comes to does not hang on the host, so the host's axis shares it.
     key = (ask.key, column.arch, *(option.name for option in position[1:]))
     if key not in locked:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from qresolve.arch import Architectures, ImageArch, Loadability, best_loadability
+from qresolve.arch import Architectures, ImageArch, Loadability, best_loadability, driver_choice
 from qresolve.completions import Thresholds
 from qresolve.facts import ABSENT, Fact, FactTable, Scope, Value
 from qresolve.gates import Compare, Expression, leaves
@@ -170,4 +170,8 @@ def _image_fact(
     measured = images(project, library, unit, scheme)
     if measured is None:
         return Fact(value=None, source="wheel index", why_unknown=f"{library}/{unit} of this wheel was not measured")
-    return Fact(value=_LOADS[best_loadability(measured, sm, architectures)], source="measured in the wheel")
+    loads = best_loadability(measured, sm, architectures)
+    shell = None
+    if loads is Loadability.NONE:
+        shell = driver_choice(images(project, library, unit) or (), sm, architectures)
+    return Fact(value=_LOADS[loads], source="measured in the wheel", shell_image="" if shell is None else str(shell))

@@ -6,18 +6,23 @@ import html.parser
 import json
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
+import jsonschema
 import pytest
 
+import qresolve
 from qresolve.cli.main import main
 from qresolve.matrix import Axis, Option, positions
 from qresolve.situation import Host
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
+SCHEMA = json.loads((Path(qresolve.__file__).parent / "schemas" / "matrix.json").read_text(encoding="utf-8"))
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 FEW = ["matrix", "--engine", "vllm==0.33.0", "--formats", "nvfp4,mxfp4,fp8:moe,int8", "--gpu", "sm89,sm90,sm100,sm120"]
 
 
@@ -42,6 +47,31 @@ def _cells(
         for ask, row in zip(formats, sheet["cells"], strict=True)
         for arch, cell in zip(archs, row, strict=True)
     }
+
+
+def test_the_json_is_of_the_published_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    document: Any = _json(capsys, "--without", "humming-kernels", "--with", "b12x", "--build-cuda", "12.6")
+    VALIDATOR.validate(document)
+    options = [{option["name"] for option in axis["options"]} for axis in document["axes"]]
+    for sheet in document["sheets"]:
+        assert len(sheet["position"]) == len(options)
+        assert all(name in names for name, names in zip(sheet["position"], options, strict=True))
+        assert [len(row) for row in sheet["cells"]] == [len(document["archs"])] * len(document["formats"])
+    assert any(cell["locked"]["settings"] for sheet in document["sheets"] for row in sheet["cells"] for cell in row)
+
+
+def test_the_schema_of_the_json_refuses_what_is_not_so(capsys: pytest.CaptureFixture[str]) -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    spoils: tuple[Callable[[Any], object], ...] = (
+        lambda document: document.pop("workload"),
+        lambda document: document["sheets"][0]["cells"][0][0]["plain"].update(verdict="fast"),
+        lambda document: document["sheets"][0]["cells"][0][0].update(other=1),
+        lambda document: document["archs"][0].update(arch="Blackwell"),
+    )
+    for spoil in spoils:
+        document = _json(capsys)
+        spoil(document)
+        assert not VALIDATOR.is_valid(document)
 
 
 def test_a_cell_is_what_explain_says(capsys: pytest.CaptureFixture[str]) -> None:

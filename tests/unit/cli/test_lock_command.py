@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -10,10 +11,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import jsonschema
 import pytest
 import tomli
 from packaging.pylock import Pylock
 
+import qresolve
 from qresolve.cli.main import main
 from tests.fake_stack import stack
 from tests.index_server import IndexServer, make_wheel
@@ -65,6 +68,20 @@ def test_a_lock_is_valid_pep_751_with_one_hashed_wheel_a_package(
     said = capsys.readouterr()
     assert said.out == ""  # data goes to stdout, and the lock is in a file
     assert "native by HummingMxFp4LinearKernel" in said.err
+
+
+def test_the_json_is_the_answer_of_explain_in_its_published_schema(
+    index: IndexServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = json.loads((Path(qresolve.__file__).parent / "schemas" / "explain.json").read_text(encoding="utf-8"))
+    assert main([*ASKED, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    jsonschema.Draft202012Validator(schema).validate(said)
+    written = tomli.loads(_text())["tool"]["qresolve"]
+    rows = {(row["format"], row["arch"]): (row["verdict"], row["route"]) for row in said["formats"] if row["asked"]}
+    assert rows == {(row["format"], row["arch"]): (row["verdict"], row["route"]) for row in written["formats"]}
+    assert said["settings"] == written["settings"]
+    assert said["data_digest"] == written["data-digest"]
 
 
 def test_every_cuda_part_is_of_the_toolkit_that_torch_pins(index: IndexServer) -> None:
