@@ -88,8 +88,44 @@ def list_devices(_: dict[str, Any]) -> dict[str, Any]:
 CHILDREN = {"compile": compile_one, "launch": launch_one, "devices": list_devices}
 
 
+def add_packages() -> None:
+    """Make the environment's packages importable without running its sitecustomize or the code in its .pth files.
+
+    A child runs without ``site``, which before Python 3.14 is also what finds a virtual environment. Lines of .pth
+    files that name folders are followed, as ``site`` does.
+    """
+    import site  # noqa: PLC0415 - importing it runs nothing of it where -S is given
+
+    here = Path(sys.executable).absolute().parent.parent
+    settings = here / "pyvenv.cfg"
+    prefixes = [str(here)] if settings.is_file() else [sys.prefix]
+    if settings.is_file():
+        text = settings.read_text(encoding="utf-8", errors="replace")
+        if re.search(r"(?im)^include-system-site-packages\s*=\s*true\s*$", text):
+            prefixes.append(sys.base_prefix)
+    for folder in map(Path, site.getsitepackages(prefixes)):
+        if not folder.is_dir():
+            continue
+        sys.path.append(str(folder))
+        for file in sorted(folder.glob("*.pth")):
+            for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+                named = folder / line.strip()
+                if line.strip() and not line.startswith(("#", "import ", "import\t")) and named.is_dir():
+                    sys.path.append(str(named))
+
+
+def end_with_parent() -> None:
+    """Be killed when the harness ends, however it does: a child is a session of its own."""
+    import ctypes  # noqa: PLC0415
+
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, linux/prctl.h
+
+
 def be_child(kind: str, descriptor: int) -> None:
     """Answer one request; an exception is an answer."""
+    end_with_parent()
+    add_packages()
     request = json.load(sys.stdin)
     try:
         answer = CHILDREN[kind](request)
@@ -118,7 +154,7 @@ class Child:
             given.write(json.dumps(request).encode())
             given.seek(0)
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-B", str(HERE / "harness.py"), "--child", kind, str(writing)],
+                [sys.executable, "-I", "-S", "-B", str(HERE / "harness.py"), "--child", kind, str(writing)],
                 stdin=given, stdout=self._words, stderr=self._words, cwd=folder, env=clean_variables(folder),
                 pass_fds=(writing,), start_new_session=True,
             )  # fmt: skip
@@ -149,8 +185,6 @@ class Child:
 
     def _kill(self) -> None:
         """It, and whatever it started: they are a session of their own."""
-        if self._data and not self._data.endswith(b"\n"):
-            return
         try:
             self._process.wait(0.5)
         except subprocess.TimeoutExpired:
@@ -353,9 +387,15 @@ def show(document: dict[str, Any]) -> None:
             print(f"  {name:12} {facts.get('end', ''):10} {words:56} {ratio}")
 
 
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def main() -> int:
     """Answer a request, or work by hand."""
     arguments = sys.argv[1:]
+    if arguments[:1] != ["--child"]:
+        signal.signal(signal.SIGTERM, _interrupt)  # children and what they started are then ended on the way out
     if arguments[:1] == ["--child"]:
         be_child(arguments[1], int(arguments[2]))
         return 0

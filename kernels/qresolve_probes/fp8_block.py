@@ -100,4 +100,5 @@ PROBE = Probe(
     rounding=Rounding(operand=0, sum=HOPPER_FP8, result=3 * FLOAT32),
     native=NATIVE,
     kernel=kernel,
+    group=BLOCK,
 )

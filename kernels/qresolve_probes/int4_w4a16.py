@@ -94,6 +94,7 @@ PROBE = Probe(
     rounding=Rounding(operand=2.0**-9, sum=FLOAT32, result=FLOAT32),
     native=BF16.native,
     kernel=kernel,
+    group=GROUP,
     wants="weight-only",
     constants={"GROUP": GROUP},
 )

@@ -14,9 +14,14 @@ if TYPE_CHECKING:
     from qresolve_probes.driver import Driver
     from qresolve_probes.probe import Probe, Shape
 
+_GUARD = 1 << 16  # bytes behind C that must stay as they are
 _REPEATS = 10
 _WARM = 3
 _ROUNDS = 5
+
+
+class WroteOutside(Exception):
+    """A kernel wrote where it must not."""
 
 
 def launch_probe(
@@ -62,16 +67,19 @@ def _values(pointers: Mapping[str, Any], shape: Shape, facts: Mapping[str, Any],
 def _run(driver: Driver, function: Any, inputs: Inputs, facts: Mapping[str, Any]) -> list[float]:
     size = 4 * inputs.shape.m * inputs.shape.n
     pointers = {name: driver.put(data) for name, data in inputs.buffers.items()}
-    pointers["c"] = driver.room(size)
+    pointers["c"] = driver.room(size + _GUARD)
     scratch = driver.room(facts["scratch"]) if facts["scratch"] else ctypes.c_uint64(0)
     try:
-        driver.clear(pointers["c"], size)
+        driver.clear(pointers["c"], size + _GUARD)
         grid = _grid(inputs.shape, facts)
         driver.launch(
             function, grid, facts["threads"], facts["shared"], _values(pointers, inputs.shape, facts, scratch)
         )
         driver.wait()
-        return unpack_float32(driver.get(pointers["c"], size))
+        data = driver.get(pointers["c"], size + _GUARD)
+        if data[size:] != b"\xff" * _GUARD:
+            raise WroteOutside(f"the kernel wrote behind its {size} bytes of C")
+        return unpack_float32(data[:size])
     finally:
         for pointer in pointers.values():
             driver.free(pointer)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from qresolve_probes.inputs import codes_with_edges, rows_of, with_byte
 from qresolve_probes.layouts import decode_e2m1, decode_e8m0, pack_float32, pack_nibbles, unpack_nibbles
-from qresolve_probes.mx import e8m0_scales, kernel, scaled
+from qresolve_probes.mx import E8M0_USUAL, e8m0_scales, kernel, scaled
 from qresolve_probes.probe import FLOAT32, Decoded, Inputs, Probe, Rounding, Shape
 
 if TYPE_CHECKING:
@@ -54,9 +54,9 @@ def decode(inputs: Inputs) -> Decoded:
 
 
 def spoil(inputs: Inputs) -> Inputs:
-    """The largest scale of B one exponent step higher."""
+    """An ordinary scale of B, the largest of those, one exponent step higher."""
     scales = inputs.buffers["scale_b"]
-    place = max(range(len(scales)), key=scales.__getitem__)
+    place = scales.index(max(E8M0_USUAL))
     return with_byte(inputs, "scale_b", place, scales[place] + 1)
 
 
@@ -87,5 +87,6 @@ PROBE = Probe(
         121: r"OMMA\.SF\.F32\.E2M1\.E2M1\.E8",
     },  # fmt: skip
     kernel=kernel,
+    group=GROUP,
     constants={"FORMAT": "e2m1", "PACK": 2, "GROUP": GROUP},
 )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from qresolve_probes.fp8 import codes
 from qresolve_probes.inputs import rows_of, with_byte
 from qresolve_probes.layouts import decode_e4m3, decode_e8m0, pack_float32
-from qresolve_probes.mx import e8m0_scales, kernel, scaled
+from qresolve_probes.mx import E8M0_USUAL, e8m0_scales, kernel, scaled
 from qresolve_probes.probe import FLOAT32, HOPPER_FP8, Decoded, Inputs, Probe, Rounding, Shape
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ def decode(inputs: Inputs) -> Decoded:
 
 
 def spoil(inputs: Inputs) -> Inputs:
-    """The largest scale of B one exponent step higher."""
+    """An ordinary scale of B, the largest of those, one exponent step higher."""
     scales = inputs.buffers["scale_b"]
-    place = max(range(len(scales)), key=scales.__getitem__)
+    place = scales.index(max(E8M0_USUAL))
     return with_byte(inputs, "scale_b", place, scales[place] + 1)
 
 
@@ -80,5 +80,6 @@ PROBE = Probe(
         121: r"QMMA\.SF\.F32\.E4M3\.E4M3\.E8",
     },  # fmt: skip
     kernel=kernel,
+    group=GROUP,
     constants={"FORMAT": "e4m3", "PACK": 1, "GROUP": GROUP},
 )

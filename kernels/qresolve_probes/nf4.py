@@ -128,6 +128,7 @@ PROBE = Probe(
     rounding=Rounding(operand=2.0**-9 + FLOAT32, sum=FLOAT32, result=FLOAT32),
     native=BF16.native,
     kernel=kernel,
+    group=GROUP,
     wants="weight-only",
     constants={"GROUP": GROUP},
 )

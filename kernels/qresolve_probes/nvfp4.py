@@ -57,9 +57,9 @@ def decode(inputs: Inputs) -> Decoded:
 
 
 def spoil(inputs: Inputs) -> Inputs:
-    """The largest scale of B one exponent step higher."""
+    """An ordinary scale of B, the largest of those, one exponent step higher."""
     scales = inputs.buffers["scale_b"]
-    place = max(range(len(scales)), key=scales.__getitem__)
+    place = scales.index(max(SCALES))
     return with_byte(inputs, "scale_b", place, scales[place] + 8)
 
 

@@ -40,6 +40,7 @@ class Shape:
 
 
 ODD = Shape(200, 136, 384)
+"""No multiple of a tile but in K, which a probe makes a group longer where its groups are shorter than a tile."""
 TIMED = Shape(2048, 2048, 2048)
 
 
@@ -85,7 +86,9 @@ class Rounding:
 FLOAT32 = 2.0**-23
 """Spacing of float32 at 1: tensor cores cut rather than round, so a step is one of these."""
 HOPPER_FP8 = 2.0**-13 / 32
-"""sm90 sums FP8 products 32 at a time with 14 bits (DeepSeek-V3 technical report, 3.3.2): the share of a term."""
+"""A share of each term of an FP8 sum. sm90 cuts the 32 products of a step, and the sum so far, below the largest of
+them to some 13 bits (DeepSeek-V3 technical report, 3.3.2; MMA-Sim, arXiv:2511.10909). This is no worst case, in which
+every cut has the same sign: it is what a step's one cut comes to, of which an H200 used 0.42."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,8 @@ class Probe:
 
     ``wants``: ``native``, or ``weight-only`` where a 16-bit product is what the format asks for. ``native`` says for
     each arch which instruction is native there (a regular expression for the whole name), None: the arch has none.
-    ``kernel`` is Triton's function, None where there is no Triton.
+    ``kernel`` is Triton's function, None where there is no Triton. ``group`` is how many of K share a scale, at least
+    the 16 that a load wants.
     """
 
     name: str
@@ -106,11 +110,17 @@ class Probe:
     native: Mapping[int, str | None]
     kernel: object
     wants: str = "native"
+    group: int = 16
     constants: Mapping[str, object] = field(default_factory=dict)
 
-    def inputs(self, shape: Shape = ODD) -> Inputs:
+    @property
+    def odd(self) -> Shape:
+        """A shape that ends in the middle of a tile wherever the format lets it."""
+        return Shape(ODD.m, ODD.n, ODD.k + (self.group if self.group < TILE[2] else 0))
+
+    def inputs(self, shape: Shape | None = None) -> Inputs:
         """The inputs of a shape, the same each time."""
-        return self.make(random.Random(SEED), shape)  # noqa: S311 - numbers for a product, not secrets
+        return self.make(random.Random(SEED), shape or self.odd)  # noqa: S311 - numbers for a product, not secrets
 
 
 @dataclass(frozen=True)

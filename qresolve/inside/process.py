@@ -71,13 +71,15 @@ def run_script(
     limit: float,
     arguments: Sequence[str] = (),
     bytecode: Path | None = None,
+    site: bool = True,
     on_line: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> ScriptEnd:
     """Run ``script`` with ``request`` as JSON on stdin; ``limit`` is in seconds of the clock.
 
     The script gets the number of the descriptor for its answers as its first argument. At the limit, and when this
     process is interrupted, it and every process of its group are killed. Compiled modules are kept in ``bytecode``,
-    never beside the sources: the environment stays as it is.
+    never beside the sources: the environment stays as it is. Without ``site`` the environment's own packages are not
+    found, and what it runs at every start (sitecustomize, ``.pth`` files) is not run.
 
     Raises:
         OSError: the interpreter cannot be started.
@@ -89,6 +91,7 @@ def run_script(
             given.write(json.dumps(request).encode())
             given.seek(0)
             keep = ["-X", f"pycache_prefix={bytecode}"] if bytecode is not None else ["-B"]
+            keep += [] if site else ["-S"]
             child = subprocess.Popen(
                 [str(python), "-I", *keep, str(script), str(writing), *arguments],
                 stdin=given,

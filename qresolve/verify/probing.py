@@ -83,6 +83,7 @@ def compile_probes(looking: Looking, sm: int, names: Sequence[str], folder: Path
         request,
         variables=looking.environment.variables,
         limit=_COMPILE_LIMIT * (len(names) / _AT_ONCE + 2),
+        site=False,
     )
     answer = end.lines[-1] if end.lines else {}
     probes = answer.get("probes")
@@ -157,6 +158,7 @@ def launch_probes(looking: Looking, compiled: Compiled) -> Launched:
         request,
         variables=looking.environment.variables,
         limit=_LAUNCH_LIMIT * (len(wanted) + 1),
+        site=False,
     )
     nothing: dict[str, Any] = {"why": f"{end.how}{f': {end.last}' if end.last else ''}"}
     answer = end.lines[-1] if end.lines else nothing

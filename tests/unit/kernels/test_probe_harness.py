@@ -107,6 +107,12 @@ def test_neither_folder_nor_variables_take_part(tmp_path: Path) -> None:
     (here / "triton").mkdir(parents=True)
     (here / "triton" / "__init__.py").write_text("raise SystemExit('the wrong one')\n")
     (here / "sitecustomize.py").write_text("raise SystemExit('customized')\n")
+    packages = next((tmp_path / "env").glob("lib/python3*/site-packages"))
+    (packages / "sitecustomize.py").write_text(
+        f"import os\nif '--child' in __import__('sys').argv: open({str(tmp_path / 'customized')!r}, 'w').close()\n"
+    )
+    record = f"import os, sys; open({str(tmp_path / 'pth')!r}, 'a').write(' '.join(sys.orig_argv))"
+    (packages / "more.pth").write_text(f"{record}\n")
     (here / "qresolve_probes.py").write_text("raise SystemExit('shadowed')\n")
     found = compiled(
         python, tmp_path / "out", cwd=here, PYTHONPATH=str(here), TRITON_INTERPRET="1", TRITON_PTXAS_PATH="/nowhere",
@@ -119,6 +125,8 @@ def test_neither_folder_nor_variables_take_part(tmp_path: Path) -> None:
     assert "TRITON_PTXAS_PATH" not in names
     assert "PYTHONPATH" not in names
     assert not (tmp_path / "cache").exists()
+    assert not (tmp_path / "customized").exists()
+    assert "--child" not in (tmp_path / "pth").read_text()
 
 
 @pytest.mark.parametrize(
@@ -229,3 +237,38 @@ def test_by_hand_it_shows_lines_and_says_how_to_use_it(tmp_path: Path) -> None:
     usage = subprocess.run([str(python), "-I", str(HARNESS)], capture_output=True, text=True, check=False, timeout=60)
     assert usage.returncode == 2
     assert "harness.py launch FOLDER" in usage.stdout
+
+
+def test_half_an_answer_does_not_save_a_child_from_its_limit(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    half = "os.write(int(sys.argv[3]), b'{half')"
+    body = f"{half}\n    open({str(started)!r}, 'w').write(str(os.getpid()))\n    while True: pass"
+    found = compiled(fake_python(tmp_path / "env", compile_=body), tmp_path / "out", limit=3)
+    assert found["end"] == "timed out"
+    assert not is_alive(int(started.read_text()))
+
+
+def test_children_end_with_the_harness(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    body = f"open({str(started)!r}, 'w').write(str(os.getpid()))\n    while True: pass"
+    python = fake_python(tmp_path / "env", compile_=body)
+    reading, writing = os.pipe()
+    request = {"do": "compile", "sm": 120, "formats": ["fp8"], "folder": str(tmp_path / "out"), "limit": 120}
+    harness = subprocess.Popen(
+        [str(python), "-I", str(HARNESS), str(writing)], stdin=subprocess.PIPE, pass_fds=(writing,),
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    os.close(writing)
+    assert harness.stdin is not None
+    harness.stdin.write(json.dumps(request).encode())
+    harness.stdin.close()
+    end = time.monotonic() + 60
+    while not (started.exists() and started.read_text()) and time.monotonic() < end:
+        pass
+    harness.kill()
+    harness.wait()
+    os.close(reading)
+    end = time.monotonic() + 20
+    while is_alive(int(started.read_text())) and time.monotonic() < end:
+        pass
+    assert not is_alive(int(started.read_text()))

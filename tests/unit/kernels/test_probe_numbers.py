@@ -85,9 +85,11 @@ def test_nibbles_lie_low_half_first() -> None:
 def test_inputs_are_the_same_each_time_and_odd(name: str) -> None:
     found = probe.load_probe(name)
     assert found.inputs(SMALL) == found.inputs(SMALL)
-    shape = probe.ODD
+    shape = found.odd
     assert shape.m % probe.TILE[0]
     assert shape.n % probe.TILE[1]
+    assert shape.k % found.group == 0
+    assert (shape.k % probe.TILE[2] != 0) is (found.group < probe.TILE[2])
     decoded = found.decode(found.inputs(SMALL))
     for rows, count in ((decoded.left, SMALL.m), (decoded.right, SMALL.n)):
         assert len(rows) == count
