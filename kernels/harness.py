@@ -98,12 +98,15 @@ def add_packages() -> None:
 
     here = Path(sys.executable).absolute().parent.parent
     settings = here / "pyvenv.cfg"
-    prefixes = [str(here)] if settings.is_file() else [sys.prefix]
+    folders = site.getsitepackages()  # the base's: without ``site`` the prefix is still its own
     if settings.is_file():
         text = settings.read_text(encoding="utf-8", errors="replace")
-        if re.search(r"(?im)^include-system-site-packages\s*=\s*true\s*$", text):
-            prefixes.append(sys.base_prefix)
-    for folder in map(Path, site.getsitepackages(prefixes)):
+        if not re.search(r"(?im)^include-system-site-packages\s*=\s*true\s*$", text):
+            folders = []
+        # Debian's Python tells by these two whether it is asked for an environment's folders.
+        sys.prefix = sys.exec_prefix = str(here)
+        folders = site.getsitepackages([sys.prefix]) + folders
+    for folder in map(Path, folders):
         if not folder.is_dir():
             continue
         sys.path.append(str(folder))

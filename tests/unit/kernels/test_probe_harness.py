@@ -129,6 +129,33 @@ def test_neither_folder_nor_variables_take_part(tmp_path: Path) -> None:
     assert "--child" not in (tmp_path / "pth").read_text()
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_packages_are_found_where_the_base_python_is_debians(shared: bool, tmp_path: Path) -> None:
+    """Debian's site names dist-packages unless the interpreter's prefix says that this is an environment."""
+    for folder in ("env/bin", "env/lib/site-packages", "env/lib/dist-packages", "base/lib/dist-packages"):
+        (tmp_path / folder).mkdir(parents=True)
+    python = tmp_path / "env" / "bin" / "python"
+    python.symlink_to(getattr(sys, "_base_executable", sys.executable))
+    (tmp_path / "env" / "pyvenv.cfg").write_text(
+        f"home = {python.parent}\ninclude-system-site-packages = {str(shared).lower()}\n"
+    )
+    code = f"""
+import os, site, sys
+def getsitepackages(prefixes=None):
+    kind = "dist-packages" if sys.prefix == sys.base_prefix else "site-packages"
+    return [os.path.join(prefix, "lib", kind) for prefix in prefixes or [{str(tmp_path / "base")!r}]]
+site.getsitepackages = getsitepackages
+sys.path.insert(0, {str(HARNESS.parent)!r})
+import harness
+sys.executable, sys.prefix, before = {str(python)!r}, sys.base_prefix, len(sys.path)
+harness.add_packages()
+print(*sys.path[before:], sep="\\n")
+"""
+    found = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
+    expected = [str(tmp_path / "env" / "lib" / "site-packages")]
+    assert found.stdout.split() == expected + [str(tmp_path / "base" / "lib" / "dist-packages")] * shared
+
+
 @pytest.mark.parametrize(
     ("compile_", "end", "why"),
     [
