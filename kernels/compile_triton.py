@@ -37,9 +37,9 @@ PTX_KIND = re.compile(r"kind::\w+|block_scale(?:\.(?:scale_vec::\dX|block\d+))?"
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def multiply(  # type: ignore[no-untyped-def] # noqa: D103, PLR0917
+def multiply(  # type: ignore[no-untyped-def]
     left, right, out, steps,
-    M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, WHOLE: tl.constexpr,  # noqa: N803
+    M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
     rows, columns, inner = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
     total = tl.zeros((M, N), dtype=tl.int32 if WHOLE else tl.float32)
@@ -54,11 +54,11 @@ def multiply(  # type: ignore[no-untyped-def] # noqa: D103, PLR0917
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def multiply_scaled(  # type: ignore[no-untyped-def] # noqa: D103, PLR0917
+def multiply_scaled(  # type: ignore[no-untyped-def]
     left, left_scale, right, right_scale, out, steps,
-    M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, GROUP: tl.constexpr,  # noqa: N803
-    LEFT: tl.constexpr, RIGHT: tl.constexpr, LEFT_PACK: tl.constexpr, RIGHT_PACK: tl.constexpr,  # noqa: N803
-    LEFT_SCALED: tl.constexpr,  # noqa: N803
+    M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, GROUP: tl.constexpr,
+    LEFT: tl.constexpr, RIGHT: tl.constexpr, LEFT_PACK: tl.constexpr, RIGHT_PACK: tl.constexpr,
+    LEFT_SCALED: tl.constexpr,
 ):  # fmt: skip
     rows, columns = tl.arange(0, M), tl.arange(0, N)
     left_inner, right_inner = tl.arange(0, K // LEFT_PACK), tl.arange(0, K // RIGHT_PACK)

@@ -11,17 +11,17 @@ from qresolve.facts import ABSENT, Fact
 from qresolve.gates import leaves
 from qresolve.machine_code.families import read_families
 from qresolve.machine_code.instructions import read_instructions
-from qresolve.wheels.index import images_of, read_row_of_wheel, read_rows_of_release
+from qresolve.wheels.index import images_of_unit, read_row_of_wheel, read_rows_of_release
 from qresolve.wheels.triton import Result, read_measured
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from qresolve.arch import ImageArch
     from qresolve.knowledge.records import Engine, Scheme
     from qresolve.machine_code.instructions import Product
     from qresolve.situation import Images
-    from qresolve.wheels.index_rows import WheelRow
+    from qresolve.wheels.index_rows import MeasuredLibrary, WheelRow
 
 
 def row_for(project: str, version: str, machine: str) -> WheelRow | None:
@@ -65,21 +65,30 @@ def images_for(
     def measured_row(project: str) -> WheelRow | None:
         return _row(project, versions, machine, wheels, opened or {})
 
+    return images_in(lambda project, _library: _libraries(measured_row(project)))
+
+
+def _libraries(row: WheelRow | None) -> tuple[MeasuredLibrary, ...] | None:
+    return row.measured.libraries if row is not None and row.measured is not None else None
+
+
+def images_in(libraries: Callable[[str, str], tuple[MeasuredLibrary, ...] | None]) -> Images:
+    """A lookup of images in measured libraries, which ``libraries`` gives for a project and the stem of a library."""
+
     def images(project: str, library: str, unit: str, scheme: Scheme | None = None, /) -> tuple[ImageArch, ...] | None:
-        found = measured_row(project)
-        if found is None or found.measured is None or found.measured.libraries is None:
-            return None
         folders, _, name = unit.rpartition("/")
         wanted = f"{library}/{folders}" if folders else library
-        path = next((item.path for item in found.measured.libraries if _is_library(item.path, wanted)), None)
-        if path is None:
+        measured = libraries(project, wanted) or ()
+        found = next((item for item in measured if is_library(item.path, wanted)), None)
+        if found is None:
             return None
-        return images_of(found, path, name, product=_product(path, name, scheme) if scheme is not None else None)
+        product = product_of_unit(found.path, name, scheme) if scheme is not None else None
+        return images_of_unit(found, name, product=product)
 
     return images
 
 
-def _product(path: str, unit: str, scheme: Scheme) -> Product | None:
+def product_of_unit(path: str, unit: str, scheme: Scheme) -> Product | None:
     """What an image of the unit must multiply to count; None: the unit is of no family that serves the scheme."""
     keys = {scheme.key(role) for role in scheme.roles}
     if not any(keys & set(family.serves) for family in read_families().of(path=path, unit=unit)):
@@ -102,7 +111,7 @@ def _row(
     return row_for(project, versions[project], machine) if project in versions else None
 
 
-def _is_library(path: str, wanted: str) -> bool:
+def is_library(path: str, wanted: str) -> bool:
     """``wanted`` is the stem of the file's name, with folders before it where one stem is in several."""
     folder, _, file = path.rpartition("/")
     return f"/{folder}/{file.partition('.')[0]}".endswith(f"/{wanted}")

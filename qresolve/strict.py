@@ -130,6 +130,14 @@ class Table:
         self._asked.add(key)
         return self.table(key) if key in self._values else None
 
+    def pattern(self, key: str) -> re.Pattern[str]:
+        """A regular expression."""
+        text = self.text(key)
+        try:
+            return re.compile(text)
+        except re.error as error:
+            raise self.fail(key, f"no regular expression: {error}") from error
+
     def patterns(self, key: str, default: tuple[str, ...] | None = None) -> tuple[re.Pattern[str], ...]:
         """An array of regular expressions."""
         found = []

@@ -24,6 +24,8 @@ def isolate_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No set-up of the user's: caches and configuration of the test's own, and an empty folder ``work`` to be in."""
     for name in [name for name in os.environ if name.startswith(("UV_", "PIP_", "QRESOLVE_"))]:
         monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("UV_CREDENTIALS_DIR", str(tmp_path / "credentials"))
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own-cache"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))

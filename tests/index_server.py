@@ -18,8 +18,12 @@
   and ``server.redirect(wheel.filename, url)`` lead elsewhere.
 * ``IndexServer(etags=True)`` gives pages an ETag, wants them asked for again each time, and answers 304 where it holds.
 * ``IndexServer(certificate=self_signed(folder))`` speaks https; clients need ``SSL_CERT_FILE``.
+* ``fail``, ``cut`` and ``stall`` with ``of="qresolve"`` (or ``of="uv"``) misbehave towards that program alone.
+* ``IndexServer(files_at="http://localhost:9/files")`` names another place for the files that its pages list.
+* It answers as a proxy too: whatever host is asked for, it is the index.
 * ``labelled(wheel, "cu13")`` is a variant wheel, ``make_variants(...)`` the ``*-variants.json`` beside it.
-* ``server.requests`` lists what was asked for, as ``"GET /simple/torch/"``; ``server.answers`` has the status too.
+* ``server.requests`` lists what was asked for, as ``"GET /simple/torch/"``; ``server.answers`` has the status too, and
+  ``server.seen`` the headers (names in lower case).
 * ``folder_of(wheels, path)`` writes them as files, for ``--find-links`` or a ``file:`` index.
 """
 
@@ -39,7 +43,7 @@ import zipfile
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlsplit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -159,26 +163,50 @@ def make_variants(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """A certificate of this machine that signs itself, and its key."""
+    """A server's certificate and key, and the ``certificate`` of the authority that signed it, for clients."""
 
     certificate: Path
+    server: Path
     key: Path
 
 
 def self_signed(folder: Path) -> Certificate | None:
-    """A fresh certificate for 127.0.0.1 and localhost, by the openssl command; None where there is none."""
+    """Fresh ones for 127.0.0.1 and localhost, by the openssl command; None where there is none.
+
+    An authority and a server that it signed: uv refuses a server that is its own authority.
+    """
     openssl = shutil.which("openssl")
     if openssl is None:
         return None
     folder.mkdir(parents=True, exist_ok=True)
-    made = Certificate(certificate=folder / "certificate.pem", key=folder / "key.pem")
-    subprocess.run(
-        [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
-         "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost", "-addext", "basicConstraints=critical,CA:TRUE",
-         "-keyout", str(made.key), "-out", str(made.certificate)],
-        check=True, capture_output=True,
-    )  # fmt: skip
+    made = Certificate(certificate=folder / "certificate.pem", server=folder / "server.pem", key=folder / "key.pem")
+    new = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    authority_key = folder / "authority-key.pem"
+    authority = ["-subj", "/CN=qresolve tests", "-addext", "basicConstraints=critical,CA:TRUE"]
+    authority += ["-addext", "keyUsage=critical,keyCertSign,cRLSign"]
+    server = ["-subj", "/CN=localhost", "-addext", "basicConstraints=critical,CA:FALSE"]
+    server += ["-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost", "-addext", "extendedKeyUsage=serverAuth"]
+    for words in (
+        [*new, *authority, "-keyout", str(authority_key), "-out", str(made.certificate)],
+        [*new, *server, "-CA", str(made.certificate), "-CAkey", str(authority_key),
+         "-keyout", str(made.key), "-out", str(made.server)],
+    ):  # fmt: skip
+        subprocess.run([openssl, *words], check=True, capture_output=True)
     return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One request, header names in lower case."""
+
+    line: str
+    headers: Mapping[str, str]
+
+    @property
+    def login(self) -> str | None:
+        """The ``user:password`` that came with it."""
+        found = self.headers.get("authorization")
+        return None if found is None else base64.b64decode(found.removeprefix("Basic ")).decode()
 
 
 def folder_of(wheels: Iterable[MadeWheel], folder: Path) -> Path:
@@ -215,24 +243,28 @@ class IndexServer:
         formats: tuple[str, ...] = ("json", "html"),
         etags: bool = False,
         certificate: Certificate | None = None,
+        files_at: str | None = None,
     ) -> None:
         self.user, self.password, self.formats, self.etags = user, password, formats, etags
         self.scheme = "http" if certificate is None else "https"
+        self.files_at = files_at
         self.requests: list[str] = []
+        self.seen: list[Seen] = []
         self.answers: list[tuple[str, int]] = []
         self.redirects: dict[str, str] = {}
-        self.cuts: dict[str, int] = {}
-        self.stalled: set[str] = set()
+        self.cuts: dict[tuple[str, str], int] = {}
+        self.stalled: set[str | tuple[str, str]] = set()
         self.replaced: dict[str, bytes | None] = {}
+        self.reached = threading.Event()  # a page that is stalled was asked for
         self.ending = threading.Event()
         self.projects: dict[str, list[ServedFile]] = {}
-        self.failures: dict[str, tuple[int, int | None]] = {}
+        self.failures: dict[tuple[str, str], tuple[int, int | None]] = {}
         handler = type("Handler", (_Handler,), {"index": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
         if certificate is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(certificate.certificate, certificate.key)
+            context.load_cert_chain(certificate.server, certificate.key)
             self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
 
@@ -288,21 +320,24 @@ class IndexServer:
             self.projects.setdefault(wheel.name, []).append(served)
         return self
 
-    def fail(self, project: str, status: int, *, times: int | None = None) -> None:
-        """Answer ``status`` for the page of ``project``, the next ``times`` times or always."""
-        self.failures[normalize(project)] = (status, times)
+    def fail(self, project: str, status: int, *, times: int | None = None, of: str = "") -> None:
+        """Answer ``status`` for the page of ``project``, the next ``times`` times or always.
 
-    def cut(self, project: str, *, times: int) -> None:
+        ``of`` is how the name of the program begins that meets it (``User-Agent``); empty: all.
+        """
+        self.failures[normalize(project), of] = (status, times)
+
+    def cut(self, project: str, *, times: int, of: str = "") -> None:
         """Break the page of ``project`` off in the middle, the next ``times`` times."""
-        self.cuts[normalize(project)] = times
+        self.cuts[normalize(project), of] = times
 
     def replace(self, filename: str, content: bytes | None) -> None:
         """From now on serve other bytes under a file's name; None: it is gone."""
         self.replaced[filename] = content
 
-    def stall(self, project: str) -> None:
+    def stall(self, project: str, *, of: str = "") -> None:
         """Do not answer for the page of ``project`` before the server ends."""
-        self.stalled.add(normalize(project))
+        self.stalled.add((normalize(project), of))
 
     def redirect(self, what: str, url: str) -> None:
         """Lead from the page of a project, or from a file by its name, to ``url``."""
@@ -323,8 +358,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer()
 
     def _answer(self) -> None:
-        path = unquote(self.path.split("?", 1)[0])
+        path = unquote(urlsplit(self.path).path)  # a proxy is asked with the whole address
         self.index.requests.append(f"{self.command} {path}")
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        self.index.seen.append(Seen(line=f"{self.command} {path}", headers=headers))
         if self.index.user is not None:
             expected = base64.b64encode(f"{self.index.user}:{self.index.password}".encode()).decode()
             if self.headers.get("Authorization") != f"Basic {expected}":
@@ -339,17 +376,19 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(404, b"")
 
     def _page(self, project: str) -> None:
-        if project in self.index.stalled:
+        if any((project, of) in self.index.stalled for of in self._programs()):
+            self.index.reached.set()
             self.index.ending.wait()
             self.close_connection = True
             return
         if project in self.index.redirects:
             self._send(302, b"", {"Location": self.index.redirects[project]})
             return
-        status, times = self.index.failures.get(project, (None, None))
+        met = next(((project, of) for of in self._programs() if (project, of) in self.index.failures), (project, ""))
+        status, times = self.index.failures.get(met, (None, None))
         if times is not None and status is not None:
             if times > 0:
-                self.index.failures[project] = (status, times - 1)
+                self.index.failures[met] = (status, times - 1)
             else:
                 status = None
         served = self.index.projects.get(project)
@@ -362,6 +401,10 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._text(project, self._html(project, served), {"Content-Type": _HTML})
 
+    def _programs(self) -> tuple[str, ...]:
+        """What ``of`` may be for this request."""
+        return ("", self.headers.get("User-Agent", "").partition("/")[0].lower())
+
     def _text(self, project: str, body: bytes, headers: dict[str, str]) -> None:
         """A page, whole or cut, or that the client's copy still holds."""
         if self.index.etags:
@@ -369,15 +412,17 @@ class _Handler(BaseHTTPRequestHandler):
             if self.headers.get("If-None-Match") == headers["ETag"]:
                 self._send(304, b"", headers)
                 return
-        if self.index.cuts.get(project, 0) > 0:
-            self.index.cuts[project] -= 1
+        cut = next(((project, of) for of in self._programs() if self.index.cuts.get((project, of), 0) > 0), None)
+        if cut is not None:
+            self.index.cuts[cut] -= 1
             self._send(200, body[: len(body) // 2], headers, length=len(body))
             self.close_connection = True
             return
         self._send(200, body, headers)
 
     def _url(self, served: ServedFile) -> str:
-        return f"{self.index.scheme}://127.0.0.1:{self.index.port}/files/{quote(served.wheel.filename)}"
+        place = self.index.files_at or f"{self.index.scheme}://127.0.0.1:{self.index.port}/files"
+        return f"{place}/{quote(served.wheel.filename)}"
 
     def _json(self, project: str, files: list[ServedFile]) -> bytes:
         rows = []

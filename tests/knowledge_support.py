@@ -50,6 +50,9 @@ ARCHS = (75, 80, 86, 89, 90, 100, 103, 110, 120, 121)
 TOOLKIT_ON_HOST: Mapping[str, Value | None] = {"host.nvcc": "13.0", "host.ninja": True, "host.cxx": True}
 """With these FlashInfer is usable."""
 
+BUILTINS: Mapping[str, Value] = {"host.loads-nvrtc-builtins": True}
+"""With this Humming compiles wherever the loader looks; what is so without it has tests of its own."""
+
 NO_TOOLKIT: Mapping[str, Value | None] = {"host.nvcc": ABSENT, "host.ninja": False, "host.cxx": False}
 """With these (and without its cubins) FlashInfer is installed and not usable."""
 
@@ -148,6 +151,7 @@ def table_for(
     for ladder in known.ladders.values():
         for explicit in ladder.explicit:
             values.setdefault(explicit.fact, explicit.auto[0])
+    values |= BUILTINS
     values |= overrides or {}
     facts = {
         key: Fact(value=value, source="the test", why_unknown="" if value is not None else "the test says so")
@@ -168,6 +172,7 @@ def release_bench(
 ) -> Bench:
     """One scheme of a release on one GPU, with the images that were measured in the wheel for the machine."""
     known = engine(name, release)
+    assumed = {**BUILTINS, **assumed}
     table = facts_of(
         engine=known,
         sm=sm,

@@ -1,4 +1,4 @@
-"""Running a script of ``inside/`` in an engine's interpreter: throwaway processes, a stub driver, a faked host.
+"""Running a script of ``inside/scripts/`` in an engine's interpreter: throwaway processes, a stub driver, a faked host.
 
 A script reads one JSON document with jobs on stdin and writes a JSON object a line and job. What a job answered is
 put into a side file before the next one is waited for, so that an audit that was stopped goes on where it was.
@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qresolve.audit.progress import append_progress, job_keys, read_progress
-from qresolve.audit.stub_driver import SONAME, build_stub_driver
 from qresolve.errors import Unproved, UsageError
+from qresolve.inside.process import SCRIPTS
+from qresolve.inside.stub_driver import SONAME, build_stub_driver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from qresolve.knowledge.records import Engine
 
-INSIDE = Path(__file__).with_name("inside")
 TOOLKIT = "{toolkit}"
 """Stands in a request for the folder of the faked toolkit, which is another one each time."""
 _DRIVER = "{driver}"
@@ -139,7 +139,7 @@ def run_jobs(
         whole = json.dumps({**request, "driver": _DRIVER, "limit": _JOB_LIMIT, "jobs": pending})
         text = whole.replace(_DRIVER, str(driver)).replace(TOOLKIT, str(folder / "toolkit"))
         (folder / "questions.json").write_text(text, encoding="utf-8")
-        command = [str(asking.python), "-I", "-B", str(INSIDE / script)]
+        command = [str(asking.python), "-I", "-B", str(SCRIPTS / script)]
         words, status = _run_script(command, folder, _variables(folder, environ or {}), keep)
     if asking.log is not None:
         asking.log.write_text(words, encoding="utf-8")
@@ -154,7 +154,7 @@ def run_jobs(
 def _texts(script: str) -> tuple[bytes, ...]:
     """The texts that decide what is asked: of the script, and of the questions beside it."""
     family = script.partition("_")[0]
-    return tuple(path.read_bytes() for path in sorted(INSIDE.glob(f"{family}_*.py")))
+    return tuple(path.read_bytes() for path in sorted(SCRIPTS.glob(f"{family}_*.py")))
 
 
 def _run_script(

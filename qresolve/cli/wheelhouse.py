@@ -30,13 +30,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(arguments: argparse.Namespace) -> int:
     """Download, check and write the lock."""
     from qresolve.http.client import open_http_client  # noqa: PLC0415
+    from qresolve.http.credentials import IndexAddress  # noqa: PLC0415
     from qresolve.lock.file import read_lock  # noqa: PLC0415
     from qresolve.wheelhouse.perform import fill_wheelhouse  # noqa: PLC0415
 
     lock_file, folder = Path(arguments.lock), Path(arguments.output)
     lock = read_lock(lock_file)
-    indexes = {package.index_url for package in lock.packages if package.index_url is not None}
-    with open_http_client(more=sorted(indexes)) as client, _progress(lock) as progress:
+    indexes = {(package.index, package.index_url) for package in lock.packages if package.index_url is not None}
+    more = [IndexAddress(name=name, url=url) for name, url in sorted(indexes)]
+    with open_http_client(more=more) as client, _progress(lock) as progress:
         filled = fill_wheelhouse(lock, folder, name=lock_file.name, client=client, progress=progress)
     if arguments.json:
         answer = {

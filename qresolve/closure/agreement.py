@@ -75,15 +75,20 @@ def check_pairs(closure: Closure, book: IndexBook) -> None:
             )
 
 
-def check_addresses(closure: Closure) -> None:
+def check_addresses(closure: Closure, searched: Sequence[str] = ()) -> None:
     """No file of an https index is at a plain http address.
+
+    ``searched`` are the indexes that packages without one of their own came from; which of them it was is not known.
 
     Raises:
         InsecureRedirect: one is.
     """
+    encrypted = bool(searched) and all(url.lower().startswith("https://") for url in searched)
     for package in closure.packages:
         if package.index_url is not None:
             check_downgrade(package.index_url, package.wheel.url)
+        elif encrypted and package.index != "direct":
+            check_downgrade(searched[0], package.wheel.url)
 
 
 def check_hashes(package: LockedPackage, listings: Mapping[str, Sequence[ProjectFile]]) -> None:

@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qresolve.closure.agreement import check_addresses, check_hashes, check_lane, check_pairs
-from qresolve.closure.credentials import authenticated_url
 from qresolve.closure.failure import ClosureFailure, FailureFacts
-from qresolve.closure.indexes import default_index_url, redact_url
+from qresolve.closure.indexes import redact_url, searched_urls
 from qresolve.closure.lockstep import read_lockstep_rules
+from qresolve.closure.redirects import no_downgrade
 from qresolve.closure.solve import run_closure
 from qresolve.closure.variants import (
     NULL,
@@ -28,6 +28,8 @@ from qresolve.closure.variants import (
     variants_filename,
 )
 from qresolve.http.cache import kept_folder, write_kept
+from qresolve.http.credentials import without_login
+from qresolve.http.failures import HttpFailed
 from qresolve.knowledge.indexes import read_indexes
 
 if TYPE_CHECKING:
@@ -37,17 +39,23 @@ if TYPE_CHECKING:
     from qresolve.closure.indexes import UserIndexes
     from qresolve.closure.request import Closure, ClosureRequest
     from qresolve.closure.simple import ProjectFile
+    from qresolve.http.client import HttpClient
     from qresolve.lock.model import LockedPackage
 
-_AT_ONCE = 8
 _ROUNDS = 4  # a variant's requirements can bring in another package with variants, and so on
 _MOST_JSON = 4 * 1024 * 1024  # bytes
+_OK = 200
+_FORBIDDEN = frozenset({401, 403})
 
 Listings = dict[str, tuple["ProjectFile", ...]]
 
 
 def run_checked_closure(
-    request: ClosureRequest, indexes: UserIndexes, *, progress: Callable[[str], None] | None = None
+    request: ClosureRequest,
+    indexes: UserIndexes,
+    *,
+    client: HttpClient,
+    progress: Callable[[str], None] | None = None,
 ) -> Closure:
     """:func:`run_closure` with every check of this module, and the target's variant wheels.
 
@@ -57,67 +65,107 @@ def run_checked_closure(
         UsageError: a requirement or the cutoff cannot be read.
     """
     for _ in range(_ROUNDS):
-        closure = run_closure(request, indexes, progress=progress)
+        closure = run_closure(request, indexes, client=client, progress=progress)
         check_lane(request, closure, read_indexes(), free=read_lockstep_rules().exceptions)
         check_pairs(closure, read_indexes())
-        check_addresses(closure)
-        listings = _read_listings(request, closure, indexes, progress)
+        check_addresses(closure, searched_urls(indexes))
+        listings, silent = _read_listings(request, closure, indexes, client, progress)
         for package in closure.packages:
             check_hashes(package, listings.get(package.name, {}))
-        found, metadata = _with_variants(request, closure, indexes, listings)
+        found, metadata = _with_variants(request, closure, indexes, listings, client)
         if metadata == request.metadata:
-            return found
+            return replace(found, notes=(*found.notes, *silent))
         request = replace(request, metadata=metadata)
     raise ClosureFailure(FailureFacts(reason="conflict", message="the variants' requirements do not come to an end"))
 
 
 def _addresses(package: LockedPackage, request: ClosureRequest, indexes: UserIndexes) -> tuple[str, ...]:
-    """The indexes that may list the package, without credentials: its own first."""
+    """The indexes that may list the package, without logins: its own first."""
     own = [index.url for index in request.indexes if package.name in index.packages and not index.flat]
-    general = [index.url for index in indexes.indexes if not index.explicit and index.url.startswith("http")]
-    if not any(index.default for index in indexes.indexes):
-        general.append(default_index_url())
-    return tuple(dict.fromkeys([*own, *general]))
+    return tuple(dict.fromkeys(without_login(url) for url in (*own, *searched_urls(indexes))))
 
 
 def _read_listings(
     request: ClosureRequest,
     closure: Closure,
     indexes: UserIndexes,
+    client: HttpClient,
     progress: Callable[[str], None] | None,
-) -> Mapping[str, Listings]:
-    """What each index lists of the packages whose very files matter; empty without the network."""
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
+) -> tuple[Mapping[str, Listings], tuple[str, ...]]:
+    """What each index lists of the packages whose very files matter, and which index did not say; empty when offline.
 
-    from qresolve.closure.simple import read_listing  # noqa: PLC0415
+    Raises:
+        ClosureFailure: the index that a package came from may be one that did not say: its variants are not known.
+    """
+    from qresolve.closure.simple import Listing, read_listing  # noqa: PLC0415
 
-    if request.offline or indexes.offline:
-        return {}
+    if client.settings.offline or request.offline:
+        return {}, ()
     bound = {name for index in request.indexes for name in index.packages}
     wanted = [
-        (package.name, address)
+        (package, address)
         for package in closure.packages
         if package.index != "direct" and (package.name in bound or package.name in request.gated)
         for address in _addresses(package, request, indexes)
     ]
     if progress is not None and wanted:
         progress("comparing the indexes' lists of files")
+    silent: dict[str, tuple[str, str]] = {}  # what was asked for, and what came of it
+    refused: dict[str, str] = {}
 
-    def read(asked: tuple[str, str]) -> tuple[ProjectFile, ...] | None:
-        name, address = asked
-        return read_listing(name, authenticated_url(address, indexes, request.indexes))
+    def read(asked: tuple[LockedPackage, str]) -> Listing:
+        package, address = asked
+        if address in silent:  # an index that cannot be reached is not waited for once more for each package
+            return Listing(status=None)
+        try:
+            listing = read_listing(package.name, address, client)
+        except HttpFailed as failed:
+            silent[address] = (package.name, failed.message)
+            return Listing(status=None)
+        if listing.status in _FORBIDDEN:
+            refused[address] = f"{redact_url(address)}: HTTP {listing.status}"
+        return listing
 
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        answers = list(pool.map(read, wanted))
+    answers = client.each(read, wanted)
     found: dict[str, Listings] = {}
-    for (name, address), files in zip(wanted, answers, strict=True):
-        if files is not None:
-            found.setdefault(name, {})[address] = files
-    return found
+    for (package, address), listing in zip(wanted, answers, strict=True):
+        if listing.files is not None:
+            found.setdefault(package.name, {})[address] = listing.files
+    for package, address in wanted:
+        own = [index for index in request.indexes if package.name in index.packages]
+        # Of a package with an index of its own no other matters; a page of links is not asked here.
+        counts = not own or any(without_login(index.url) == address for index in own)
+        listings = found.get(package.name, {}).values()
+        if counts and address in silent and not any(_lists(package, files) for files in listings):
+            name, why = silent[address]
+            raise ClosureFailure(
+                FailureFacts(
+                    reason="index",
+                    package=name,
+                    message=f"what the index has of {name} could not be read: {why}",
+                    unreachable=True,
+                )
+            )
+    unread = {**refused, **{address: why for address, (_, why) in silent.items()}}
+    return found, tuple(
+        f"the files of {redact_url(address)} were not compared with the locked ones: {why}"
+        for address, why in sorted(unread.items())
+    )
+
+
+def _lists(package: LockedPackage, files: Sequence[ProjectFile]) -> bool:
+    """Whether the locked wheel is among the files of an index."""
+    return any(
+        file.filename == package.wheel.filename and file.sha256 in (None, package.wheel.sha256) for file in files
+    )
 
 
 def _with_variants(
-    request: ClosureRequest, closure: Closure, indexes: UserIndexes, listings: Mapping[str, Listings]
+    request: ClosureRequest,
+    closure: Closure,
+    indexes: UserIndexes,
+    listings: Mapping[str, Listings],
+    client: HttpClient,
 ) -> tuple[Closure, tuple[tuple[str, str, tuple[str, ...]], ...]]:
     """The closure with the target's variant wheels in place, and the requirements that these have of their own."""
     packages, notes = [], list(closure.notes)
@@ -125,14 +173,14 @@ def _with_variants(
     for package in closure.packages:
         taken, said = package, None
         if package.name in request.gated and package.index != "direct":
-            files = _files_with_variants(package, request, indexes, listings.get(package.name, {}))
+            files = _files_with_variants(package, request, indexes, listings.get(package.name, {}), client)
             if files is not None:
                 taken, said = _take_variant(package, files, request, closure)
         if said is not None:
             notes.append(said)
         key = (package.name, package.version)
         if taken is not package and key not in metadata:
-            own = _requirements(package, taken, indexes)
+            own = _requirements(package, taken, client)
             if own is not None:
                 metadata[key] = own
         packages.append(taken)
@@ -143,23 +191,21 @@ def _with_variants(
 
 
 def _files_with_variants(
-    package: LockedPackage, request: ClosureRequest, indexes: UserIndexes, listings: Listings
+    package: LockedPackage, request: ClosureRequest, indexes: UserIndexes, listings: Listings, client: HttpClient
 ) -> tuple[tuple[ProjectFile, ...], str] | None:
     """The files of the package's version on the index it came from and the text of its variants; None without any."""
     kept = _kept_path(package)
-    if request.offline or indexes.offline:
+    if client.settings.offline or request.offline:
         return _kept_variants(kept)
     wanted = variants_filename(package.name, package.version)
     for address in _addresses(package, request, indexes):
         files = listings.get(address)
-        if files is None or not any(
-            file.filename == package.wheel.filename and file.sha256 in (None, package.wheel.sha256) for file in files
-        ):
+        if files is None or not _lists(package, files):
             continue  # the wheel came from another index
         described = next((file for file in files if file.filename == wanted and file.url), None)
         if described is None:
             return None
-        text = _read_text(authenticated_url(described.url or "", indexes, request.indexes))
+        text, why = _read_text(described.url or "", client)
         own = tuple(
             file
             for file in files
@@ -170,7 +216,7 @@ def _files_with_variants(
                 FailureFacts(
                     reason="index",
                     package=package.name,
-                    message=f"{redact_url(described.url or '')} is listed and cannot be read",
+                    message=f"{redact_url(described.url or '')} is listed and cannot be read: {why}",
                 )
             )
         _keep(kept, own, text)
@@ -253,7 +299,7 @@ def _rejected(decisions: Sequence[VariantDecision]) -> str:
     return "; ".join(f"{one.label}: {one.reasons[0]}" for one in decisions if not one.fits) or "there is no other"
 
 
-def _requirements(plain: LockedPackage, variant: LockedPackage, indexes: UserIndexes) -> tuple[str, ...] | None:
+def _requirements(plain: LockedPackage, variant: LockedPackage, client: HttpClient) -> tuple[str, ...] | None:
     """The requirements of the variant where they are not those of the plain wheel; None where they are."""
     from email.parser import HeaderParser  # noqa: PLC0415
 
@@ -261,7 +307,16 @@ def _requirements(plain: LockedPackage, variant: LockedPackage, indexes: UserInd
 
     lists = []
     for package in (plain, variant):
-        text = read_wheel_metadata(package.wheel, indexes)
+        text = read_wheel_metadata(package.wheel, client)
+        if text is None and client.settings.offline:
+            raise ClosureFailure(
+                FailureFacts(
+                    reason="offline",
+                    package=package.name,
+                    message=f"METADATA of {redact_url(package.wheel.url)} is not in the cache, and the network is off",
+                    change="leave out --offline once",
+                )
+            )
         if text is None:
             raise ClosureFailure(
                 FailureFacts(
@@ -281,17 +336,18 @@ def _shown(upload_time: str | None) -> str | None:
     return datetime.fromisoformat(upload_time).astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-def _read_text(url: str) -> str | None:
-    import httpx  # noqa: PLC0415
+def _read_text(url: str, client: HttpClient) -> tuple[str | None, str]:
+    """The text at an address; None and why where it cannot be had."""
+    from qresolve.http.pages import read_page  # noqa: PLC0415
 
-    from qresolve.closure.redirects import refuse_downgrade  # noqa: PLC0415
-
-    with httpx.Client(timeout=15.0, follow_redirects=True, event_hooks={"response": [refuse_downgrade]}) as client:
-        try:
-            answer = client.get(url)
-        except (httpx.HTTPError, httpx.InvalidURL):
-            return None
-    return answer.text if answer.status_code == httpx.codes.OK and len(answer.content) <= _MOST_JSON else None
+    try:
+        with no_downgrade():
+            answer = read_page(client, url, most=_MOST_JSON)
+    except HttpFailed as failed:
+        return None, failed.message
+    if answer.status != _OK:
+        return None, f"HTTP {answer.status}"
+    return answer.body.decode("utf-8", "replace"), ""
 
 
 def _kept_path(package: LockedPackage) -> Path:

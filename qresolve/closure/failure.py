@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote, urlsplit
 
 from qresolve.closure.explain import Reason, WheelTarget, explain_no_wheel
-from qresolve.closure.indexes import credential_urls, redact_url
+from qresolve.closure.indexes import redact_url, searched_urls
 from qresolve.closure.tags import glibc_pair
 from qresolve.closure.uv import PROJECT, UvStopped, known_glibcs, parse_cutoff, run_uv_compile
 from qresolve.errors import NoResolution
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from qresolve.closure.indexes import UserIndexes
     from qresolve.closure.request import ClosureRequest
     from qresolve.closure.simple import ProjectFile
+    from qresolve.http.client import HttpClient
 
 FailureKind = Literal[
     "index", "glibc", "python", "machine", "platform", "cuda", "date", "yanked", "offline", "auth", "hash", "conflict"
@@ -60,7 +61,8 @@ class FailureFacts:
     """What is known of a failure. ``change`` is the smallest change as options, None where none is known.
 
     ``specifiers``: the releases of ``package`` that are in question are those within any of them.
-    ``unreachable``: the index itself, so that asking it for another release is of no use.
+    ``unreachable``: the index itself, so that asking it for another release is of no use. ``address``: where other
+    credentials are wanted.
     """
 
     reason: FailureKind
@@ -71,6 +73,7 @@ class FailureFacts:
     change: str | None = None
     look_up: bool = False
     unreachable: bool = False
+    address: str | None = None
 
 
 class ClosureFailure(NoResolution):
@@ -222,8 +225,8 @@ def _auth(url: str, status: str) -> FailureFacts:
         reason="auth",
         package=_project(url),
         message=f"{redact_url(url)} wants other credentials (HTTP {status})",
-        change="uv auth login " + urlsplit(redact_url(url)).netloc,
         unreachable=True,
+        address=redact_url(url),
     )
 
 
@@ -307,13 +310,14 @@ def read_failure(
     stopped: UvStopped,
     request: ClosureRequest,
     indexes: UserIndexes,
+    client: HttpClient,
     *,
     lockstep: Iterable[str] = (),
     toolkit: str | None = None,
 ) -> ClosureFailure:
     """Classify ``stopped``, asking the index for the files of the package where that says more."""
-    from qresolve.closure.indexes import default_index_url  # noqa: PLC0415
     from qresolve.closure.simple import read_project_files  # noqa: PLC0415
+    from qresolve.http.refusal import refused_login  # noqa: PLC0415
 
     if not stopped.stderr or stopped.message != "uv found no environment":
         facts = FailureFacts(reason="index", message=stopped.message)
@@ -326,15 +330,15 @@ def read_failure(
         cutoff=None if request.cutoff is None else parse_cutoff(request.cutoff),
     )
     if facts.look_up and facts.package is not None:
-        if request.offline:
+        if client.settings.offline or request.offline:
             files = _read_fitting_files(facts.package, request, indexes)
         else:
             gated = [index.url for index in request.indexes if facts.package in index.packages]
-            urls = gated or list(credential_urls(indexes))
-            if not gated and not any(index.default for index in indexes.indexes):
-                urls.append(default_index_url())
-            files = read_project_files(facts.package, urls)
+            files = read_project_files(facts.package, gated or searched_urls(indexes), client)
         facts = explain_facts(facts, files, target)
+    if facts.address is not None:
+        said, change = refused_login(facts.address, client.logins)
+        facts = replace(facts, message=f"{facts.message}: {said}", change=change)
     bound = [index.name for index in request.indexes if facts.package in index.packages]
     if facts.reason == "index" and bound:
         facts = replace(facts, message=f"{facts.message} (it must come from the index `{bound[0]}`)")

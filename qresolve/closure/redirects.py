@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
@@ -9,7 +10,7 @@ from qresolve.closure.indexes import redact_url
 from qresolve.errors import NoResolution
 
 if TYPE_CHECKING:
-    import httpx
+    from collections.abc import Iterator
 
 
 class InsecureRedirect(NoResolution):
@@ -30,7 +31,16 @@ def check_downgrade(came_from: str, leads_to: str) -> None:
         )
 
 
-def refuse_downgrade(response: httpx.Response) -> None:
-    """A response hook of an httpx client: :func:`check_downgrade` for each redirect, before it is followed."""
-    if response.has_redirect_location:
-        check_downgrade(str(response.url), response.headers["location"])
+@contextmanager
+def no_downgrade() -> Iterator[None]:
+    """A redirect that the HTTP client refused is no resolution, instead of an answer that could not be had.
+
+    Raises:
+        InsecureRedirect: the client was led from https to plain http.
+    """
+    from qresolve.http.failures import DowngradeRefused  # noqa: PLC0415
+
+    try:
+        yield
+    except DowngradeRefused as refused:
+        raise InsecureRedirect(refused.message, hint=refused.hint) from refused

@@ -8,14 +8,18 @@ import re
 from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
+
+from qresolve.closure.indexes import redact_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from qresolve.http.client import HttpClient
+
 _ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
 _SHA256 = re.compile(r"(?:^|&)sha256=([0-9a-fA-F]{64})(?:&|$)")
-_TRIES = 3
+_OK = 200
 _MOST = 64 * 1024 * 1024  # bytes of one page; the largest known are below 20 MB
 
 
@@ -33,6 +37,14 @@ class ProjectFile:
     url: str | None = None
     sha256: str | None = None
     size: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """What an index says of a project: the answer's status (None: not asked), its files where it was 200."""
+
+    status: int | None
+    files: tuple[ProjectFile, ...] | None = None
 
 
 def parse_simple_json(text: str) -> tuple[ProjectFile, ...]:
@@ -89,58 +101,53 @@ def parse_simple_html(text: str) -> tuple[ProjectFile, ...]:
     return tuple(parser.files)
 
 
-def read_project_files(project: str, urls: Iterable[str], *, timeout: float = 15.0) -> tuple[ProjectFile, ...] | None:
+def read_project_files(project: str, urls: Iterable[str], client: HttpClient) -> tuple[ProjectFile, ...] | None:
     """The files of ``project`` on the first of ``urls`` that has it; None where none could be asked.
-
-    Credentials in an address, proxies and certificates of the environment are used. Only http(s) is.
 
     Raises:
         InsecureRedirect: an index leads from https to plain http.
     """
+    from qresolve.http.failures import HttpFailed  # noqa: PLC0415
+
     for url in urls:
-        files = read_listing(project, url, timeout=timeout)
-        if files is not None:
-            return files
+        try:
+            listing = read_listing(project, url, client)
+        except HttpFailed:
+            continue
+        if listing.files is not None:
+            return listing.files
     return None
 
 
-def read_listing(project: str, url: str, *, timeout: float = 15.0) -> tuple[ProjectFile, ...] | None:
-    """The files of ``project`` on one index; None where it has none of that name or does not answer.
-
-    An answer that breaks off, comes too late or is a server's failure is asked for again, a few times. Addresses are
-    made absolute.
+def read_listing(project: str, url: str, client: HttpClient) -> Listing:
+    """What one index lists of ``project``. Addresses are made absolute, and hold no login.
 
     Raises:
-        InsecureRedirect: the index leads from https to plain http.
+        HttpFailed: it does not answer, after all attempts.
+        InsecureRedirect: it leads from https to plain http.
     """
-    import httpx  # noqa: PLC0415 - not every request needs it
-
-    from qresolve.closure.credentials import with_credentials  # noqa: PLC0415
-    from qresolve.closure.redirects import refuse_downgrade  # noqa: PLC0415
+    from qresolve.closure.redirects import no_downgrade  # noqa: PLC0415
+    from qresolve.http.credentials import without_login  # noqa: PLC0415
+    from qresolve.http.failures import HttpFailed  # noqa: PLC0415
+    from qresolve.http.pages import read_page  # noqa: PLC0415
+    from qresolve.http.retries import is_retriable_status  # noqa: PLC0415
 
     if not re.fullmatch(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?", project) or urlsplit(url).scheme not in ("http", "https"):
-        return None
-    hooks = {"response": [refuse_downgrade]}
-    with httpx.Client(timeout=timeout, follow_redirects=True, headers={"Accept": _ACCEPT}, event_hooks=hooks) as client:
-        for _ in range(_TRIES):
-            try:
-                with client.stream("GET", f"{url.rstrip('/')}/{project}/") as answer:
-                    if answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR:
-                        continue
-                    if answer.status_code != httpx.codes.OK:
-                        return None
-                    body = bytearray()
-                    for chunk in answer.iter_bytes():
-                        body += chunk
-                        if len(body) > _MOST:
-                            return None
-                    kind, base = answer.headers.get("content-type", ""), str(answer.url)
-            except (httpx.TransportError, httpx.StreamError):
-                continue
-            except (httpx.HTTPError, httpx.InvalidURL):
-                return None
-            text = body.decode("utf-8", "replace")
-            files = parse_simple_json(text) if "json" in kind else parse_simple_html(text)
-            base = with_credentials(base, None)
-            return tuple(replace(file, url=urljoin(base, file.url)) if file.url else file for file in files)
-    return None
+        return Listing(status=None)
+    address = project_url(url, project)
+    with no_downgrade():
+        answer = read_page(client, address, accept=_ACCEPT, most=_MOST)
+    if is_retriable_status(answer.status):
+        raise HttpFailed(f"{redact_url(address)}: HTTP {answer.status}")
+    if answer.status != _OK:
+        return Listing(status=answer.status)
+    text, base = answer.body.decode("utf-8", "replace"), without_login(answer.url)
+    files = parse_simple_json(text) if "json" in answer.headers.get("content-type", "") else parse_simple_html(text)
+    absolute = tuple(replace(file, url=without_login(urljoin(base, file.url))) if file.url else file for file in files)
+    return Listing(status=answer.status, files=absolute)
+
+
+def project_url(index: str, project: str) -> str:
+    """The address of a project's page; a query of the index's address stays where it is."""
+    parts = urlsplit(index)
+    return urlunsplit((parts.scheme, parts.netloc, f"{parts.path.rstrip('/')}/{project}/", parts.query, ""))

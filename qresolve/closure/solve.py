@@ -17,6 +17,7 @@ from qresolve.closure.lockstep import (
     read_lockstep_rules,
 )
 from qresolve.closure.uv import UvStopped, run_uv_compile
+from qresolve.http.credentials import IndexAddress
 from qresolve.wheels.index import cuda_toolkit_pins, read_rows_of_release
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from qresolve.closure.indexes import UserIndexes
     from qresolve.closure.lockstep import LockstepRules
     from qresolve.closure.request import Closure, ClosureRequest
+    from qresolve.http.client import HttpClient
 
 _ATTEMPTS = 3  # a second release can only come in when the first one's constraints change the set
 
@@ -60,12 +62,14 @@ def run_closure(
     rules: LockstepRules | None = None,
     requirements_of: Callable[[str, str], tuple[str, ...] | None] = recorded_requirements,
     pins_of: Callable[[str], Mapping[str, str] | None] = cuda_toolkit_pins,
+    client: HttpClient | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Closure:
     """Resolve ``request`` with every CUDA part from one toolkit release.
 
     ``toolkit`` is the release that the caller knows of, None to look it up in the records. ``requirements_of``
-    and ``pins_of`` are the recorded facts; a toolkit that is not recorded is read from the index.
+    and ``pins_of`` are the recorded facts; a toolkit that is not recorded is read from the index. ``client`` None:
+    one of its own, where the index has to be asked.
 
     Raises:
         ClosureFailure: there is none, with the reason.
@@ -73,6 +77,23 @@ def run_closure(
     """
     if indexes.offline:
         request = replace(request, offline=True)
+    if client is None:
+        from qresolve.http.client import open_http_client  # noqa: PLC0415
+
+        with open_http_client(indexes, offline=request.offline) as own:
+            return run_closure(
+                request,
+                indexes,
+                toolkit=toolkit,
+                rules=rules,
+                requirements_of=requirements_of,
+                pins_of=pins_of,
+                client=own,
+                progress=progress,
+            )
+    client.logins.add(
+        IndexAddress(url=index.url, name=index.name, where=f"--index {index.name}") for index in request.indexes
+    )
     rules = (rules or read_lockstep_rules()).without(request.lockstep_exceptions)
     release = toolkit or predict_toolkit(
         request.requirements,
@@ -92,15 +113,15 @@ def run_closure(
             closure = run_uv_compile(asked, indexes, progress=progress)
         except UvStopped as stopped:
             if not constraints:
-                raise read_failure(stopped, asked, indexes) from stopped
-            closure = _run_freely(request, indexes, progress=progress)
+                raise read_failure(stopped, asked, indexes, client) from stopped
+            closure = _run_freely(request, indexes, client, progress=progress)
             found = closure.version_of(rules.metapackage)
             if confirmed or (found is not None and release is not None and _same(found, release)):
-                raise read_failure(stopped, asked, indexes, lockstep=held, toolkit=release) from stopped
+                raise read_failure(stopped, asked, indexes, client, lockstep=held, toolkit=release) from stopped
         found = closure.version_of(rules.metapackage)
         if found is None:
             # Without the metapackage nothing says which release the parts are of; a wrong prediction held some.
-            return _run_freely(request, indexes, progress=progress) if constraints else closure
+            return _run_freely(request, indexes, client, progress=progress) if constraints else closure
         if release is not None and pins is not None and _same(found, release):
             violations = check_lockstep(closure, release, pins, rules)
             if not violations:
@@ -113,7 +134,7 @@ def run_closure(
         release, confirmed = found, True
         pins = pins_of(found)
         if pins is None:
-            pins = _read_pins(closure, rules, indexes)
+            pins = _read_pins(closure, rules, client)
     raise ClosureFailure(
         FailureFacts(
             reason="cuda",
@@ -123,12 +144,14 @@ def run_closure(
     )
 
 
-def _run_freely(request: ClosureRequest, indexes: UserIndexes, *, progress: Callable[[str], None] | None) -> Closure:
+def _run_freely(
+    request: ClosureRequest, indexes: UserIndexes, client: HttpClient, *, progress: Callable[[str], None] | None
+) -> Closure:
     """Resolve without lockstep: shows whether lockstep is to blame, and which toolkit there really is."""
     try:
         return run_uv_compile(request, indexes, progress=progress)
     except UvStopped as stopped:
-        raise read_failure(stopped, request, indexes) from stopped
+        raise read_failure(stopped, request, indexes, client) from stopped
 
 
 def _same(left: str, right: str) -> bool:
@@ -137,14 +160,14 @@ def _same(left: str, right: str) -> bool:
     return Version(left) == Version(right)
 
 
-def _read_pins(closure: Closure, rules: LockstepRules, indexes: UserIndexes) -> Mapping[str, str]:
+def _read_pins(closure: Closure, rules: LockstepRules, client: HttpClient) -> Mapping[str, str]:
     """The parts of the toolkit release in ``closure``, from the METADATA of its wheel."""
     from email.parser import HeaderParser  # noqa: PLC0415
 
     from qresolve.closure.metadata import read_wheel_metadata  # noqa: PLC0415
 
     package = next(package for package in closure.packages if package.name == rules.metapackage)
-    text = read_wheel_metadata(package.wheel, indexes)
+    text = read_wheel_metadata(package.wheel, client)
     if text is None:
         raise ClosureFailure(
             FailureFacts(

@@ -232,7 +232,7 @@ def run_uv_compile(
     """Resolve ``request``.
 
     A package of a named index that comes in by another package's wish is made a direct requirement in a second
-    run, as only such ones are bound to an index.
+    run, as only such ones are bound to an index; so is one that the first run looked for elsewhere in vain.
 
     Raises:
         UvStopped: no result; not yet classified.
@@ -245,11 +245,24 @@ def run_uv_compile(
         wanted = {name for index in request.indexes for name in index.packages} - direct
         if progress is not None:
             progress(f"resolving {', '.join(request.requirements[:3])} with uv")
-        packages, notes = _run_once(request, indexes, also=also, named=named, interpreter=interpreter or sys.executable)
+        try:
+            packages, notes = _run_once(
+                request, indexes, also=also, named=named, interpreter=interpreter or sys.executable
+            )
+        except UvStopped as stopped:
+            if not (missed := wanted & _spoken_of(stopped.stderr)):
+                raise
+            also = tuple(sorted({*also, *missed}))
+            continue
         strayed = wanted.intersection(package.name for package in packages)
         if not strayed:
             return Closure(packages=packages, notes=notes)
         also = tuple(sorted({*also, *strayed}))
+
+
+def _spoken_of(stderr: str) -> set[str]:
+    """The words in which a failure can name a package."""
+    return set(re.findall(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?", stderr))
 
 
 def _run_once(

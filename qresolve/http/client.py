@@ -16,11 +16,21 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 from qresolve.closure.indexes import redact_url
+from qresolve.errors import UsageError
 from qresolve.http.body import ResumedBody, lowered
-from qresolve.http.credentials import without_login
-from qresolve.http.failures import HttpFailed, OfflineRefused, RedirectRefused, is_retriable, reason_words
-from qresolve.http.retries import RETRIABLE_STATUS, Budget, Clock, RetryRules, parse_retry_after
-from qresolve.http.settings import HttpSettings, open_trust, read_http_settings
+from qresolve.http.credentials import origin_of, without_login
+from qresolve.http.failures import (
+    DowngradeRefused,
+    HttpFailed,
+    OfflineRefused,
+    RedirectRefused,
+    is_retriable,
+    reason_words,
+)
+from qresolve.http.logins import REFUSALS, Logins
+from qresolve.http.retries import Budget, Clock, RetryRules, is_retriable_status, parse_retry_after
+from qresolve.http.settings import HttpSettings, read_http_settings
+from qresolve.http.trust import open_trust
 from qresolve.wheels.ranges import RangeResponse
 
 if TYPE_CHECKING:
@@ -30,9 +40,12 @@ if TYPE_CHECKING:
     import httpx
 
     from qresolve.closure.indexes import UserIndexes
+    from qresolve.http.cache import Cache
+    from qresolve.http.credentials import IndexAddress, Login
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _MOST_REDIRECTS = 10
+_SHORT = 64 * 1024  # bytes
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -51,8 +64,9 @@ class Answer:
 class HttpClient:
     """Sends GETs; safe to use from several threads. Close it, or use it in ``with``.
 
-    ``requests`` and ``received`` count what was sent and the bytes of bodies that came. It is a
-    :class:`~qresolve.wheels.ranges.Transport`: ``HttpRanges(client, url)`` reads parts of a file.
+    ``requests`` and ``received`` count what was sent and the bytes of bodies that came. ``cache`` is where pages are
+    kept (:mod:`qresolve.http.pages`), None: nowhere. It is a :class:`~qresolve.wheels.ranges.Transport`:
+    ``HttpRanges(client, url)`` reads parts of a file.
     """
 
     def __init__(
@@ -62,14 +76,17 @@ class HttpClient:
         clock: Clock | None = None,
         rules: RetryRules | None = None,
         transport: httpx.BaseTransport | None = None,
+        cache: Cache | None = None,
     ) -> None:
         self.settings = settings or HttpSettings()
+        self.cache = cache
+        self.logins = Logins(self.settings.credentials, self.settings.keyring)
         self.clock = clock or Clock()
         self.requests = 0
         self.received = 0
         self._rules = rules or RetryRules(attempts=self.settings.attempts)
         self._transport = transport
-        self._client: httpx.Client | None = None
+        self._clients: dict[tuple[bool, str | None], httpx.Client] = {}
         self._guard = threading.Lock()
         self._stopped = threading.Event()
         self._running: list[httpx.Response] = []
@@ -85,9 +102,9 @@ class HttpClient:
     def close(self) -> None:
         """Close all connections."""
         with self._guard:
-            if self._client is not None:
-                self._client.close()
-                self._client = None
+            for client in self._clients.values():
+                client.close()
+            self._clients.clear()
 
     def stop(self) -> None:
         """End what runs in other threads: a body at once, a wait at once, a request before its answer at its limit."""
@@ -213,10 +230,10 @@ class HttpClient:
             except httpx.TransportError as error:
                 self._pause(url, budget, reason=error)
                 continue
-            if answer.status_code not in RETRIABLE_STATUS or budget.is_spent:
+            if not is_retriable_status(answer.status_code) or budget.is_spent:
                 return answer
             asked = parse_retry_after(answer.headers.get("retry-after"), now=self.clock.now())
-            self._close(answer)
+            self._discard(answer)
             self._wait(budget, asked)
 
     def _pause(self, url: str, budget: Budget, *, reason: Exception, moved: bool = False) -> None:
@@ -240,47 +257,87 @@ class HttpClient:
         sleep(self._rules.wait(budget.failures, draw=self.clock.draw(), asked=asked))
 
     def _follow(self, url: str, headers: Mapping[str, str]) -> httpx.Response:
-        credentials = self.settings.credentials.with_url(url)
-        client, current = self._opened(), without_login(url)
+        # What stands in the address is the user's word for its host, wherever on it the request is led.
+        given, host, current = self.logins.of_address(url), origin_of(url), without_login(url)
         for _ in range(_MOST_REDIRECTS + 1):
-            if self._stopped.is_set():
-                raise HttpFailed(f"{redact_url(url)}: stopped")
-            request = client.build_request("GET", current, headers=dict(headers))
-            login = credentials.select(current)
-            if login is not None:
-                request.headers["Authorization"] = _basic(login.user, login.password)
-            with self._guard:
-                self.requests += 1
-            answer = client.send(request, stream=True, follow_redirects=False, auth=None)
-            with self._guard:
-                self._running.append(answer)
+            own = given if origin_of(current) == host else None
+            login = own or self.logins.before(current)
+            answer = self._send(current, headers, login)
+            if login is None and answer.status_code in REFUSALS:
+                login = self.logins.after_refusal(current)
+                if login is not None:
+                    self._discard(answer)
+                    answer = self._send(current, headers, login)
+            if login is not None and own is None and not answer.is_error:
+                self.logins.worked(current, login)
             location = answer.headers.get("location")
             if answer.status_code not in _REDIRECTS or location is None:
                 return answer
-            self._close(answer)
+            self._discard(answer)
             # The login in the new address, if any, would be the server's word, not the user's.
             current = without_login(_checked_redirect(current, location))
         raise RedirectRefused(f"{redact_url(url)}: more than {_MOST_REDIRECTS} redirects")
 
-    def _opened(self) -> httpx.Client:
+    def _send(self, url: str, headers: Mapping[str, str], login: Login | None) -> httpx.Response:
+        """The answer to one GET, its body not yet read."""
+        if self._stopped.is_set():
+            raise HttpFailed(f"{redact_url(url)}: stopped")
+        client = self._opened(url)
+        request = client.build_request("GET", url, headers=dict(headers))
+        if login is not None:
+            request.headers["Authorization"] = login.header()
+        with self._guard:
+            self.requests += 1
+        answer = client.send(request, stream=True, follow_redirects=False, auth=None)
+        with self._guard:
+            self._running.append(answer)
+        return answer
+
+    def _opened(self, url: str) -> httpx.Client:
+        """The connections for ``url``: by whether its certificate counts, and by the proxy it goes through."""
         import httpx  # noqa: PLC0415
 
+        settings = self.settings
+        checked, proxy = settings.trust.checks(url), settings.proxies.select(url)
         with self._guard:
-            if self._client is None:
-                settings = self.settings
-                more: dict[str, Any] = {} if self._transport is None else {"transport": self._transport}
+            client = self._clients.get((checked, proxy))
+            if client is None:
+                more: dict[str, Any] = {"transport": self._transport}
                 if self._transport is None:
-                    more = {"verify": open_trust(settings), "proxy": settings.proxy}
-                self._client = httpx.Client(
-                    timeout=httpx.Timeout(settings.idle, connect=settings.connect, pool=None),
-                    # One thread may hold two bodies open, a second one while it reads the first.
-                    limits=httpx.Limits(
-                        max_connections=4 * settings.parallel, max_keepalive_connections=settings.parallel
-                    ),
-                    headers={"User-Agent": _user_agent()},
-                    **more,
-                )
-            return self._client
+                    more = {"verify": open_trust(settings.trust, checked=checked), "proxy": proxy}
+                try:
+                    client = httpx.Client(
+                        # Proxies, certificates and logins are read by us, and for the user, who may not be the process.
+                        trust_env=False,
+                        timeout=httpx.Timeout(settings.idle, connect=settings.connect, pool=None),
+                        # One thread may hold two bodies open, a second one while it reads the first.
+                        limits=httpx.Limits(
+                            max_connections=4 * settings.parallel, max_keepalive_connections=settings.parallel
+                        ),
+                        headers={"User-Agent": _user_agent()},
+                        **more,
+                    )
+                except ImportError as error:  # a socks proxy
+                    raise UsageError(
+                        f"the proxy {redact_url(proxy or '')} needs a further package: {error}",
+                        hint="pip install socksio",
+                    ) from error
+                except ValueError as error:
+                    raise UsageError(f"{redact_url(proxy or '')} is no proxy", hint="env | grep -i proxy") from error
+                self._clients[checked, proxy] = client
+            return client
+
+    def _discard(self, answer: httpx.Response) -> None:
+        """End an answer whose body is of no use; a short one is read, so that the connection can be used again."""
+        import contextlib  # noqa: PLC0415
+
+        import httpx  # noqa: PLC0415
+
+        length = answer.headers.get("content-length", "")
+        if length.isascii() and length.isdigit() and int(length) <= _SHORT:
+            with contextlib.suppress(httpx.HTTPError):
+                answer.read()
+        self._close(answer)
 
     def _close(self, answer: httpx.Response) -> None:
         """Give the connection back, or close it where the body was not read to its end."""
@@ -295,21 +352,19 @@ def _checked_redirect(current: str, location: str) -> str:
     """The address that ``location`` means.
 
     Raises:
-        RedirectRefused: from https to anything else, or to what is no http address.
+        DowngradeRefused: from https to plain http.
+        RedirectRefused: to what is no http address.
     """
     target = urljoin(current, location)
     scheme = urlsplit(target).scheme.lower()
     if scheme not in ("http", "https"):
         raise RedirectRefused(f"{redact_url(current)} redirects to an address that is not http")
     if urlsplit(current).scheme.lower() == "https" and scheme != "https":
-        raise RedirectRefused(f"{redact_url(current)} redirects from https to plain http: {redact_url(target)}")
+        raise DowngradeRefused(
+            f"{redact_url(current)} leads to {redact_url(target)}, which is not encrypted",
+            hint=f"curl --head {redact_url(current)}",
+        )
     return target
-
-
-def _basic(user: str, password: str) -> str:
-    import base64  # noqa: PLC0415
-
-    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode("ascii")
 
 
 def _user_agent() -> str:
@@ -319,11 +374,15 @@ def _user_agent() -> str:
 
 
 def open_http_client(
-    indexes: UserIndexes | None = None, *, offline: bool = False, more: Iterable[str] = ()
+    indexes: UserIndexes | None = None,
+    *,
+    offline: bool = False,
+    more: Iterable[IndexAddress] = (),
+    cache: Cache | None = None,
 ) -> HttpClient:
-    """The client of this user: certificates, proxy, time limits and logins as uv and pip are set up.
+    """The client of this user: certificates, proxies, time limits and logins as uv and pip are set up.
 
-    ``more`` are further index addresses that can hold a login.
+    ``more`` are further indexes that can hold a login.
 
     Raises:
         UsageError: the set-up names a certificate that is not there, or a number that is none.
@@ -331,4 +390,4 @@ def open_http_client(
     from qresolve.closure.indexes import read_user_indexes  # noqa: PLC0415
 
     known = read_user_indexes(os.environ, Path.home()) if indexes is None else indexes
-    return HttpClient(read_http_settings(os.environ, Path.home(), known, offline=offline, more=more))
+    return HttpClient(read_http_settings(known, offline=offline, more=more), cache=cache)

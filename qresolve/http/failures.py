@@ -17,6 +17,10 @@ class RedirectRefused(HttpFailed):
     """The server leads to an address that is not followed."""
 
 
+class DowngradeRefused(RedirectRefused):
+    """The server leads from https to an address without encryption: what is read there could be anyone's."""
+
+
 def is_retriable(reason: Exception) -> bool:
     """Whether the same request can go through a moment later."""
     import ssl  # noqa: PLC0415

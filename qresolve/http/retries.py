@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-RETRIABLE_STATUS = frozenset({429, 502, 503, 504})
-"""Answers that say "later": too many requests, and the three of a gateway (RFC 6585, RFC 9110)."""
+_LATER = frozenset({408, 429})
+
+
+def is_retriable_status(status: int) -> bool:
+    """Whether the same request can be answered otherwise a moment later.
+
+    408, 429 and the server's own failures, as for uv (uv-client/src/retry.rs) and pip (network/session.py), which
+    both know 500 as a passing failure of storage behind an index.
+    """
+    return status in _LATER or 500 <= status < 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,8 @@
-"""How the user's machine reaches the network: certificates, proxy, time limits, logins, as uv and pip are set up."""
+"""How the user's machine reaches the network: certificates, proxy, time limits, logins, as uv and pip are set up.
+
+Everything is in uv's words here: :mod:`qresolve.closure.indexes` has put pip's into them where uv says nothing, so that
+uv, which resolves, and our own requests are set up alike.
+"""
 
 from __future__ import annotations
 
@@ -8,32 +12,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qresolve.errors import UsageError
-from qresolve.http.credentials import Credentials, index_credentials, read_netrc
+from qresolve.http.credentials import Credentials, IndexAddress
+from qresolve.http.login_sources import Keyring, open_keyring, read_credentials
+from qresolve.http.proxies import Proxies, parse_proxies
+from qresolve.http.trust import Named, Trust
 
 if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from qresolve.closure.indexes import UserIndexes
-
-# The first that is set counts: uv's, then pip's, then what curl and requests read.
-_AUTHORITIES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
-_OWN_CERTIFICATES = ("SSL_CLIENT_CERT", "PIP_CLIENT_CERT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
-    """``authorities``: a file or folder of trusted certificates, None for the system's and httpx's own.
+    """``connect`` and ``idle`` are time limits in seconds: to reach a host, and without a byte.
 
-    ``own_certificate``: PEM file with a client certificate and its key. ``connect`` and ``idle`` are time limits in
-    seconds: to reach a host, and without a byte. ``attempts`` counts requests altogether, ``parallel`` how many run
-    at once. ``offline``: the user forbids the network.
+    ``attempts`` counts requests altogether, ``parallel`` how many run at once. ``offline``: the user forbids the
+    network.
     """
 
     credentials: Credentials = field(default_factory=Credentials)
-    authorities: str | None = None
-    own_certificate: str | None = None
-    proxy: str | None = field(default=None, repr=False)
+    keyring: Keyring | None = None
+    trust: Trust = field(default_factory=Trust)
+    proxies: Proxies = field(default_factory=Proxies)
     connect: float = 10.0
     idle: float = 30.0
     attempts: int = 5
@@ -42,81 +43,71 @@ class HttpSettings:
 
 
 def read_http_settings(
-    environ: Mapping[str, str], home: Path, indexes: UserIndexes, *, offline: bool = False, more: Iterable[str] = ()
+    indexes: UserIndexes, *, offline: bool = False, more: Iterable[IndexAddress] = ()
 ) -> HttpSettings:
-    """The settings of this user. ``more`` are further index addresses that can hold a login.
+    """The settings of this user. ``more`` are further indexes that can hold a login.
 
     Raises:
         UsageError: a certificate file that is named is not there, or a number is none.
     """
-    logins = read_netrc(environ.get("NETRC") or str(home / ".netrc"))
-    known = index_credentials(indexes, more)
+    variables, settings = dict(indexes.variables), dict(indexes.settings)
     chosen: dict[str, Any] = {}
-    if (idle := _number(environ, ("UV_HTTP_TIMEOUT", "PIP_DEFAULT_TIMEOUT", "PIP_TIMEOUT"))) is not None:
+    if (idle := _number(indexes, "UV_HTTP_TIMEOUT")) is not None:
         chosen["idle"] = max(1.0, idle)
-    if (retries := _number(environ, ("UV_HTTP_RETRIES", "PIP_RETRIES"))) is not None:
+    if (retries := _number(indexes, "UV_HTTP_RETRIES")) is not None:
         chosen["attempts"] = 1 + int(retries)
-    if (parallel := _number(environ, ("UV_CONCURRENT_DOWNLOADS",))) is not None:
+    if (parallel := _number(indexes, "UV_CONCURRENT_DOWNLOADS")) is not None:
         chosen["parallel"] = max(1, int(parallel))
     return HttpSettings(
-        credentials=Credentials(realms=known.realms, hosts=logins),
-        authorities=_existing(environ, _AUTHORITIES),
-        own_certificate=_existing(environ, _OWN_CERTIFICATES),
-        proxy=environ.get("PIP_PROXY") or None,
+        credentials=read_credentials(indexes, more),
+        keyring=open_keyring(indexes),
+        trust=read_trust(indexes),
+        proxies=parse_proxies(variables, settings),
         offline=offline or indexes.offline,
         **chosen,
     )
 
 
-def _existing(environ: Mapping[str, str], names: Iterable[str]) -> str | None:
-    for name in names:
-        value = environ.get(name)
-        if not value:
-            continue
-        if not Path(value).exists():
-            raise UsageError(f"{name} names {value}, which is not there", hint=f"unset {name}")
-        return value
-    return None
-
-
-def _number(environ: Mapping[str, str], names: Iterable[str]) -> float | None:
-    for name in names:
-        value = environ.get(name)
-        if not value:
-            continue
-        try:
-            number = float(value)
-        except ValueError:
-            number = -1.0
-        if not 0 <= number < 1e6:  # false for NaN too
-            raise UsageError(f"{name} is {value!r}, which is no number", hint=f"unset {name}")
-        return number
-    return None
-
-
-def open_trust(settings: HttpSettings) -> ssl.SSLContext:
-    """The certificates to check servers by.
+def read_trust(indexes: UserIndexes) -> Trust:
+    """The certificates that are named.
 
     Raises:
-        UsageError: a file that holds none.
+        UsageError: one is not there.
     """
-    import ssl  # noqa: PLC0415
+    variables, settings = dict(indexes.variables), dict(indexes.settings)
+    file = _named(indexes, "SSL_CERT_FILE", variables.get("SSL_CERT_FILE"))
+    # Several, as PATH has them; of these some may be missing.
+    texts = [text for text in variables.get("SSL_CERT_DIR", "").split(os.pathsep) if text]
+    there = [text for text in texts if Path(text).is_dir()] or texts[:1]
+    folders = [_named(indexes, "SSL_CERT_DIR", text) for text in there]
+    listed = settings.get("allow-insecure-host") or ()
+    hosts = [listed] if isinstance(listed, str) else [str(text) for text in listed]
+    return Trust(
+        files=() if file is None else (file,),
+        folders=tuple(folder for folder in folders if folder is not None),
+        own=_named(indexes, "SSL_CLIENT_CERT", variables.get("SSL_CLIENT_CERT")),
+        unchecked=tuple(dict.fromkeys([*variables.get("UV_INSECURE_HOST", "").split(), *hosts])),
+    )
 
-    import certifi  # noqa: PLC0415 - comes with httpx
 
+def _named(indexes: UserIndexes, variable: str, value: str | None) -> Named | None:
+    if not value:
+        return None
+    origin, undo = indexes.origin_of(variable)
+    if not Path(value).exists():
+        raise UsageError(f"{origin} names {value}, which is not there", hint=undo)
+    return Named(path=value, origin=origin, undo=undo)
+
+
+def _number(indexes: UserIndexes, variable: str) -> float | None:
+    value = dict(indexes.variables).get(variable)
+    if not value:
+        return None
     try:
-        if settings.authorities is None:
-            context = ssl.create_default_context()
-            context.load_verify_locations(cafile=certifi.where())
-            if folder := os.environ.get("SSL_CERT_DIR"):
-                context.load_verify_locations(capath=folder)
-        elif Path(settings.authorities).is_dir():
-            context = ssl.create_default_context(capath=settings.authorities)
-        else:
-            context = ssl.create_default_context(cafile=settings.authorities)
-        if settings.own_certificate is not None:
-            context.load_cert_chain(settings.own_certificate)
-    except (ssl.SSLError, OSError) as error:
-        named = settings.own_certificate or settings.authorities
-        raise UsageError(f"no usable certificate in {named}: {error}", hint="unset SSL_CERT_FILE") from error
-    return context
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < 1e6:  # false for NaN too
+        origin, undo = indexes.origin_of(variable)
+        raise UsageError(f"{origin} is {value!r}, which is no number", hint=undo)
+    return number

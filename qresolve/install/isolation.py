@@ -33,6 +33,7 @@ _PIP = (
 _UV_FILE_KEYS = (
     "index", "index-url", "extra-index-url", "keyring-provider", "cache-dir", "no-cache", "offline",
     "native-tls", "system-certs", "allow-insecure-host", "link-mode", "concurrent-downloads",
+    "http-proxy", "https-proxy", "no-proxy",
 )  # fmt: skip
 
 

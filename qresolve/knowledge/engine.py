@@ -63,6 +63,11 @@ def _engine_table(name: str) -> Table:
     return read_toml(path, name=f"constraints/engines/{name}/engine.toml")
 
 
+def read_distribution(name: str) -> str:
+    """The distribution that installs an engine."""
+    return _engine_table(name).text("distribution")
+
+
 def read_releases(name: str) -> tuple[Release, ...]:
     """All releases of an engine that there are records of, newest first."""
     table = _engine_table(name)

@@ -184,6 +184,13 @@ def _read_scheme(table: Table, format_name: str, vocabulary: Vocabulary) -> Sche
     return scheme
 
 
+def schemes_by_key() -> dict[str, Scheme]:
+    """Every scheme of every format by ``format@scheme:role``."""
+    return {
+        scheme.key(role): scheme for form in read_formats().formats for scheme in form.schemes for role in scheme.roles
+    }
+
+
 def read_workload(name: str | None = None) -> tuple[Workload, str]:
     """A workload of ``constraints/workloads.toml`` (the first where none is named), and its digest.
 

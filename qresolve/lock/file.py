@@ -156,7 +156,7 @@ def write_lock(output: str | Path, lock: Lock, *, force: bool = False) -> None:
     with _alone(place):
         check_output(path, force=force)  # another process may have put a file there in the meantime
         try:
-            _replace(place, text.encode())
+            write_atomically(place, text)
         except OSError as error:
             raise UsageError(f"{path} cannot be written: {error.strerror or error}") from error
 
@@ -177,13 +177,13 @@ def _is_ours(path: Path) -> bool:
     return isinstance(tool, dict) and isinstance(tool.get("qresolve"), dict)
 
 
-def _replace(place: Path, content: bytes) -> None:
-    """Put ``content`` at ``place`` at once, with the usual mode of a new file or the mode of the old one."""
+def write_atomically(place: Path, text: str) -> None:
+    """Put ``text`` at ``place`` at once, with the usual mode of a new file or the mode of the old one."""
     beside = place.with_name(f".{place.name}.{secrets.token_hex(6)}")
     number = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         with os.fdopen(number, "wb") as stream:
-            stream.write(content)
+            stream.write(text.encode())
             stream.flush()
             os.fsync(stream.fileno())
         if place.exists():

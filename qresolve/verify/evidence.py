@@ -32,23 +32,35 @@ class Binds(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatRow:
-    """A format that is asked about on one arch."""
+    """A format that is asked about on one arch, of one engine; ``engine`` is None where none is installed."""
 
     format: str
     scheme: str
     role: str
     arch: str
     wanted: str
+    engine: str | None = None
+
+    @property
+    def key(self) -> str:
+        """``mxfp4@w4a4:dense``."""
+        return f"{self.format}@{self.scheme}:{self.role}"
+
+    @property
+    def sm(self) -> int:
+        """120 of ``sm120``."""
+        return int(self.arch.removeprefix("sm"))
 
     def __str__(self) -> str:
-        return f"{self.format}@{self.scheme}:{self.role}"
+        return self.key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """One observation. ``about`` is None where it is not about one format (a package of rung 0).
 
-    ``seen`` is what was observed, raw; ``why`` explains the outcome; ``source`` is where it was observed.
+    ``seen`` is what was observed, raw; ``why`` explains the outcome; ``source`` is where it was observed. ``implies``
+    is what a refutation makes of the row: the verdict that it comes to at best.
     """
 
     rung: int
@@ -59,16 +71,23 @@ class Evidence:
     seen: str | None = None
     why: str | None = None
     source: str | None = None
+    implies: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the evidence comes to for one format on one arch."""
+    """What the evidence comes to for one format on one arch. ``route`` is what the installed engine picks.
+
+    ``refuted``: something that counts for the row was looked at and is not so; else what does not hold was not proved.
+    """
 
     about: FormatRow
     verdict: str
     level: str
     holds: bool
+    route: str | None = None
+    refuted: bool = False
+    why: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,10 +112,14 @@ class VerifyReport:
 
 
 def exit_code(evidence: Iterable[Evidence], verdicts: Iterable[Verdict]) -> int:
-    """6 if anything is refuted, else 7 if anything could not be proved or does not hold, else 0."""
-    outcomes = {observation.outcome for observation in evidence}
-    if Outcome.REFUTED in outcomes:
+    """6 if a package or a row is refuted, else 7 if one could not be proved or does not hold, else 0.
+
+    Evidence about a compiler or a GPU counts where it entered a verdict: a decomposed probe refutes no CUTLASS kernel.
+    """
+    packages = {observation.outcome for observation in evidence if observation.binds is Binds.PACKAGE}
+    found = tuple(verdicts)
+    if Outcome.REFUTED in packages or any(verdict.refuted and not verdict.holds for verdict in found):
         return 6
-    if Outcome.UNPROVED in outcomes or not all(verdict.holds for verdict in verdicts):
+    if Outcome.UNPROVED in packages or not all(verdict.holds for verdict in found):
         return 7
     return 0

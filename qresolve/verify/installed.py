@@ -75,10 +75,13 @@ def check_installed(
     distributions: Sequence[InstalledDistribution],
     comparisons: Mapping[str, RecordComparison | Unproved],
     unfinished: Unfinished | None,
+    *,
+    spoken_of: frozenset[str] | None = None,
 ) -> tuple[Evidence, ...]:
     """Evidence of rung 0: one for each locked package, each unlocked distribution, and an unfinished install.
 
-    A package that is not locked can change what the engine's selector picks, so it leaves something unproved.
+    A package that is not locked can change what the engine's selector picks, so it leaves something unproved, unless no
+    gate speaks of it: ``spoken_of`` are the names that gates do; None: nobody knows.
     """
     copies = copies_by_name(distributions)
     locked = {normalize_name(package.name): package for package in packages}
@@ -88,9 +91,13 @@ def check_installed(
             rung=0,
             binds=Binds.PACKAGE,
             subject=f"{copies[name][0].name}=={copies[name][0].version}",
-            outcome=Outcome.UNPROVED,
+            outcome=Outcome.UNPROVED if spoken_of is None or name in spoken_of else Outcome.SKIPPED,
             seen="installed",
-            why="not in the lock, and an additional package can change which kernel is picked",
+            why=(
+                "not in the lock, and an additional package can change which kernel is picked"
+                if spoken_of is None or name in spoken_of
+                else "not in the lock, and no gate speaks of it"
+            ),
             source=str(copies[name][0].path),
         )
         for name in sorted(set(copies) - set(locked))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from qresolve.verify.evidence import Outcome
+from qresolve.verify.evidence import Binds, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,8 +18,8 @@ SCHEMA = "qresolve.verify/1"
 
 def _about(row: FormatRow | None) -> dict[str, str | None]:
     if row is None:
-        return {"format": None, "scheme": None, "role": None, "arch": None}
-    return {"format": row.format, "scheme": row.scheme, "role": row.role, "arch": row.arch}
+        return {"format": None, "scheme": None, "role": None, "arch": None, "engine": None}
+    return {"format": row.format, "scheme": row.scheme, "role": row.role, "arch": row.arch, "engine": row.engine}
 
 
 def _target(target: LockedTarget) -> dict[str, Any]:
@@ -64,6 +64,8 @@ def to_mapping(report: VerifyReport) -> dict[str, Any]:
                 "verdict": verdict.verdict,
                 "level": verdict.level,
                 "holds": verdict.holds,
+                "route": verdict.route,
+                "why": verdict.why,
             }
             for verdict in report.verdicts
         ],
@@ -87,7 +89,7 @@ def package_rows(evidence: Sequence[Evidence]) -> tuple[tuple[str, ...], ...]:
             observation.why or "-",
         )
         for observation in evidence
-        if observation.rung == 0 and observation.outcome is not Outcome.PROVED
+        if observation.rung == 0 and observation.outcome in (Outcome.REFUTED, Outcome.UNPROVED)
     )
 
 
@@ -96,35 +98,62 @@ def _short(text: str) -> str:
     return text[:19] + "…" if text.startswith("sha256:") else text
 
 
+MARKS = {Outcome.PROVED: "ok", Outcome.REFUTED: "NO", Outcome.UNPROVED: "?", Outcome.SKIPPED: "-"}
+"""How outcomes are shown in the table, by words that need no colour."""
+
+LEGEND = (
+    "rungs: 1 image, 2 family, 3 instruction, 4 predicate, 5 selector, 6 toolchain, 7 launch, 8 operation;"
+    " ok proved, NO refuted, ? unproved, - does not apply; (?) and (NO) are about a compiler or GPU, not the route"
+)
+
+
+def format_header() -> tuple[str, ...]:
+    """The head of the table of formats."""
+    return ("format", "gpu", "route", *(str(number) for number in range(1, 9)), "verdict", "level", "holds")
+
+
 def format_rows(report: VerifyReport) -> tuple[tuple[str, ...], ...]:
-    """One row a format and arch: format, arch, verdict, level, holds, and what came of its rungs."""
+    """One row a format, arch and engine: what is picked, what came of each rung, and what it comes to."""
     rows = []
     for verdict in report.verdicts:
-        own = [observation for observation in report.evidence if observation.about == verdict.about]
-        groups: dict[tuple[str, str], list[int]] = {}
-        for observation in own:
-            groups.setdefault((observation.outcome.value, observation.why or ""), []).append(observation.rung)
-        said = "; ".join(
-            f"rung {_span(rungs)} {outcome}" + (f" ({why})" if why else "") for (outcome, why), rungs in groups.items()
-        )
+        own = [one for one in report.evidence if one.about == verdict.about]
         rows.append(
             (
                 str(verdict.about),
                 verdict.about.arch,
+                verdict.route or verdict.about.engine or "no engine",
+                *(_marks([one for one in own if one.rung == number]) for number in range(1, 9)),
                 verdict.verdict,
                 verdict.level,
                 "yes" if verdict.holds else "no",
-                said,
             )
         )
     return tuple(rows)
 
 
-def _span(rungs: Sequence[int]) -> str:
-    ordered = sorted(set(rungs))
-    if len(ordered) > 2 and ordered == list(range(ordered[0], ordered[-1] + 1)):
-        return f"{ordered[0]}-{ordered[-1]}"
-    return ",".join(str(rung) for rung in ordered)
+def _marks(evidence: Sequence[Evidence]) -> str:
+    """The worst outcome of a rung that counts for the route, else of what is about the toolchain or the GPU."""
+    order = (Outcome.REFUTED, Outcome.UNPROVED, Outcome.PROVED, Outcome.SKIPPED)
+    bound = [one.outcome for one in evidence if one.binds is Binds.ROUTE]
+    if bound:
+        return MARKS[min(bound, key=order.index)]
+    beside = [one.outcome for one in evidence]
+    if not beside:
+        return ""
+    worst = MARKS[min(beside, key=order.index)]
+    return worst if worst in ("ok", "-") else f"({worst})"
+
+
+def reasons(report: VerifyReport) -> tuple[str, ...]:
+    """What was not proved and why, each once, with the raw observation; what was let out on purpose is left out."""
+    lines: dict[str, list[str]] = {}
+    for one in report.evidence:
+        if one.about is None or one.outcome not in (Outcome.REFUTED, Outcome.UNPROVED):
+            continue
+        seen = f" [{one.seen}]" if one.seen else ""
+        text = f"rung {one.rung} {one.outcome.value}: {one.subject}: {one.why or 'no reason was given'}{seen}"
+        lines.setdefault(text, []).append(f"{one.about} on {one.about.arch}")
+    return tuple(f"{', '.join(dict.fromkeys(rows))}: {text}" for text, rows in lines.items())
 
 
 def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -80,3 +80,18 @@ def select_given(asks: Sequence[Ask], archs: Sequence[str]) -> tuple[FormatRow, 
         for arch in archs
         for ask in asks
     )
+
+
+def check_formats(names: Sequence[str], rows: Sequence[FormatRow]) -> frozenset[str]:
+    """The formats of an option, each of which some row has.
+
+    Raises:
+        UsageError: none has it.
+    """
+    known = tuple(dict.fromkeys(row.format for row in rows))
+    for name in names:
+        if name not in known:
+            raise UsageError(
+                f"`{name}` is not among the formats that are looked at", hint=f"known here: {','.join(known)}"
+            )
+    return frozenset(names)

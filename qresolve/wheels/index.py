@@ -42,11 +42,18 @@ ANY_UNIT = "*.any"
 def images_of(
     row: WheelRow, library: str, unit: str, *, product: Product | None = None
 ) -> tuple[ImageArch, ...] | None:
-    """The images of ``unit`` in ``library`` (its path in the wheel).
+    """As :func:`images_of_unit`, of the library at that path in a wheel; None where it was not measured."""
+    measured = _library(row, library)
+    return None if measured is None else images_of_unit(measured, unit, product=product)
 
-    None: not measured, or the library has units without names, one of which may be it: unknown. An empty
-    tuple: measured, and nothing is there. Of several units with that name only what all of them hold. The unit
-    ``*.any`` is any unit, with or without a name.
+
+def images_of_unit(
+    measured: MeasuredLibrary, unit: str, *, product: Product | None = None
+) -> tuple[ImageArch, ...] | None:
+    """The images of ``unit`` in a measured library.
+
+    None: the library has units without names, one of which may be it: unknown. An empty tuple: nothing is there. Of
+    several units with that name only what all of them hold. The unit ``*.any`` is any unit, with or without a name.
 
     ``*`` is every unit of a library whose units all have the same images (of others it is unknown), so it can be
     asked of stripped ones too; ``*.specific`` leaves out images without the suffix ``a`` or ``f``, in which there can
@@ -56,9 +63,6 @@ def images_of(
     loads and has none is a shell (the sm_120 image of a kernel written for sm_100 alone). Where the instructions were
     not read, that is unknown; an image of a generation whose instructions cannot be read does not count.
     """
-    measured = _library(row, library)
-    if measured is None:
-        return None
     if unit in (EVERY_UNIT, EVERY_UNIT_SPECIFIC):
         if len({group.images for group in measured.groups}) != 1:
             return None

@@ -1,14 +1,12 @@
 """Byte ranges of a file that is elsewhere: the seam between a zip reader and where the bytes are.
 
 :class:`LocalRanges` reads a file here, :class:`HttpRanges` one behind HTTP. Who speaks HTTP is a port of
-its own (:class:`Transport`): httpx for a plain URL, pip's session for the user's index (certificates,
-proxies and credentials are then the ones pip is set up with).
+its own (:class:`Transport`): the HTTP client of a command, or pip's session in the generator of the wheel index.
 """
 
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from contextlib import AbstractContextManager
     from pathlib import Path
-
-    import httpx
 
 # One request brings the end of the zip, for most wheels with the whole central directory and, as the
 # metadata folder is written last, METADATA and RECORD.
@@ -65,28 +61,6 @@ class Transport(Protocol):
 
     def get(self, url: str, headers: Mapping[str, str]) -> AbstractContextManager[RangeResponse]:
         """Send a GET for ``url``; the body is read while the context is open."""
-
-
-class HttpxTransport:
-    """GET by an httpx client that the caller made (time limit, certificates, proxies are its own)."""
-
-    def __init__(self, client: httpx.Client) -> None:
-        self._client = client
-
-    @contextmanager
-    def get(self, url: str, headers: Mapping[str, str]) -> Iterator[RangeResponse]:
-        """Send a GET for ``url``."""
-        import httpx  # noqa: PLC0415 - the offline commands never need it
-
-        try:
-            with self._client.stream("GET", url, headers=dict(headers), follow_redirects=True) as answer:
-                yield RangeResponse(
-                    status=answer.status_code,
-                    headers={name.lower(): value for name, value in answer.headers.items()},
-                    chunks=answer.iter_raw(),
-                )
-        except httpx.HTTPError as error:
-            raise RangesInvalid(f"{shown_url(url)}: {error}") from error
 
 
 class LocalRanges:

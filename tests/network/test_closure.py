@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from qresolve.closure.failure import ClosureFailure
-from qresolve.closure.indexes import UserIndexes, credential_urls, default_index_url, read_user_indexes
+from qresolve.closure.indexes import UserIndexes, read_user_indexes, searched_urls
 from qresolve.closure.lockstep import check_lockstep, read_lockstep_rules
 from qresolve.closure.request import ClosureRequest
 from qresolve.closure.simple import read_project_files
 from qresolve.closure.solve import run_closure
 from qresolve.closure.tags import select_wheel, target_tags
 from qresolve.closure.uv import run_uv_compile
+from qresolve.http.client import open_http_client
 from qresolve.wheels.index import cuda_toolkit_pins
 
 pytestmark = [pytest.mark.network, pytest.mark.timeout(600)]
@@ -28,9 +29,9 @@ _TOOLKIT = "13.0.3"
 @pytest.fixture(scope="module")
 def indexes() -> UserIndexes:
     found = read_user_indexes(os.environ, Path.home())
-    urls = credential_urls(found) or (default_index_url(),)
-    if read_project_files("vllm", urls) is None:
-        pytest.skip("no package index that is set up answers for vllm")
+    with open_http_client(found) as client:
+        if read_project_files("vllm", searched_urls(found), client) is None:
+            pytest.skip("no package index that is set up answers for vllm")
     return found
 
 

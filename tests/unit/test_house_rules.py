@@ -26,7 +26,6 @@ MOST_LINES = 420
 EDGE = (
     "qresolve.__main__",
     "qresolve.audit.ask_selectors",
-    "qresolve.audit.inside",
     "qresolve.audit.progress",
     "qresolve.audit.release_files",
     "qresolve.audit.run_inside",
@@ -35,6 +34,7 @@ EDGE = (
     "qresolve.data",
     "qresolve.engine_run",
     "qresolve.http",
+    "qresolve.inside",
     "qresolve.inspect.subject",
     "qresolve.install",
     "qresolve.lock.file",
@@ -124,7 +124,7 @@ def imported(name: str) -> set[str]:
 
 def runs_inside(name: str) -> bool:
     """Whether the file is a script that runs in the target's interpreter, and that nothing here imports."""
-    return ".inside." in name or name == "qresolve.install.describe_interpreter"
+    return ".inside.scripts." in name or name == "qresolve.install.describe_interpreter"
 
 
 def is_edge(name: str) -> bool:

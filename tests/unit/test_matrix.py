@@ -98,7 +98,9 @@ def test_a_package_and_a_build_change_cells(capsys: pytest.CaptureFixture[str]) 
     document = _json(capsys, "--without", "humming-kernels", "--build-cuda", "12.6")
     without = _cells(document, ("bare", "no-humming-kernels", "published"))
     assert without["mxfp4@w4a4:dense", "sm90"]["plain"]["verdict"] == "weight-only"
-    assert _cells(document, ("bare", "pinned", "published"))["mxfp4@w4a4:dense", "sm90"]["plain"]["verdict"] == "mixed"
+    bare = _cells(document, ("bare", "pinned", "published"))["mxfp4@w4a4:dense", "sm90"]
+    # By itself vLLM picks Humming there, whose compiler does not find NVRTC's builtins on a bare host.
+    assert (bare["plain"]["verdict"], bare["locked"]["verdict"]) == ("broken", "mixed")
     old = _cells(document, ("bare", "pinned", "cuda-12.6"))
     assert old["nvfp4@w4a4:dense", "sm100"]["plain"]["verdict"] != "native"
 
@@ -121,8 +123,8 @@ def test_text_has_a_word_in_every_cell_and_colour_only_on_a_terminal(capsys: pyt
     text = capsys.readouterr().out
     assert "\x1b[" not in text
     (line,) = [line for line in text.splitlines() if line.startswith("mxfp4@w4a4:dense")]
-    # Humming makes fp8 activations on sm89 when it is named, and on sm90 by itself; the others need settings.
-    assert line.split()[1:] == ["mixed+", "mixed", "native+", "native+"]
+    # Humming makes fp8 activations on sm89 when it is named, and is picked by itself on sm90; all need settings.
+    assert line.split()[1:] == ["mixed+", "mixed+", "native+", "native+"]
     assert "sm120" in text
 
 

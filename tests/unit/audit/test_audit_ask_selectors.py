@@ -50,7 +50,7 @@ def questionnaire() -> Questionnaire:
 
 def write_script(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str, *, head: str = HEAD) -> None:
     (folder / "vllm_selectors.py").write_text(head + text, encoding="utf-8")
-    monkeypatch.setattr(run_inside, "INSIDE", folder)
+    monkeypatch.setattr(run_inside, "SCRIPTS", folder)
 
 
 def test_every_job_is_answered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_predicates_are_asked_with_the_programs_of_their_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "sglang_predicates.py").write_text(PREDICATES, encoding="utf-8")
-    monkeypatch.setattr(run_inside, "INSIDE", tmp_path)
+    monkeypatch.setattr(run_inside, "SCRIPTS", tmp_path)
     environment = tmp_path / "env"
     toolkit = environment / "lib" / "python3.12" / "site-packages" / "nvidia" / "cu13"
     toolkit.mkdir(parents=True)

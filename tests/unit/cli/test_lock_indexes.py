@@ -39,6 +39,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "work").mkdir()
     home.mkdir()
     for name, value in {
+        "PIP_CONFIG_FILE": os.devnull,
         "UV_CACHE_DIR": tmp_path / "cache",
         "HOME": home,
         "XDG_CACHE_HOME": home / "cache",

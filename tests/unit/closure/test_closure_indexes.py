@@ -7,14 +7,15 @@ import pytest
 from qresolve.closure.indexes import (
     UserIndex,
     UserIndexes,
-    credential_urls,
     default_index_url,
-    parse_pip_configuration,
     parse_pip_indexes,
     parse_uv_indexes,
     read_user_indexes,
     redact_url,
+    searched_urls,
 )
+from qresolve.closure.pip_words import PipOption, parse_pip_configuration, read_pip_set_up
+from qresolve.http.login_sources import read_credentials
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,19 +56,26 @@ def test_uv_keys_that_go_with_an_index_are_kept() -> None:
 
 
 def test_an_extra_index_of_pip_never_shadows_the_main_one() -> None:
-    options = parse_pip_configuration("[global]\nindex-url = http://main\nextra-index-url =\n  http://x\n  http://y\n")
-    assert _shape(parse_pip_indexes({}, options)) == [
+    text = "[global]\nindex_url = http://main\nextra-index-url =\n  http://x\n  http://y\n"
+    options = {
+        name: PipOption(value=value, origin="a file", undo="") for name, value in parse_pip_configuration(text).items()
+    }
+    assert _shape(parse_pip_indexes(options)) == [
         (None, "http://main", False),
         (None, "http://x", False),
         (None, "http://y", True),
     ]
 
 
-def test_pip_variables_win_over_its_file() -> None:
-    assert _shape(parse_pip_indexes({"PIP_INDEX_URL": "http://v"}, {"index-url": "http://f"})) == [
-        (None, "http://v", True)
-    ]
-    assert parse_pip_indexes({}, {}) == ()
+def test_pip_variables_win_over_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "pip.conf"
+    file.write_text("[global]\nindex-url = http://f\n")
+    environ = {"PIP_CONFIG_FILE": str(file)}
+    assert _shape(parse_pip_indexes(read_pip_set_up(environ, tmp_path))) == [(None, "http://f", True)]
+    found = parse_pip_indexes(read_pip_set_up({**environ, "PIP_INDEX_URL": "http://v"}, tmp_path))
+    assert _shape(found) == [(None, "http://v", True)]
+    assert [index.source for index in found] == ["PIP_INDEX_URL"]
+    assert parse_pip_indexes({}) == ()
 
 
 @pytest.mark.parametrize("text", ["", "no section", "[install]\nindex-url = http://a", "[global\n"])
@@ -85,7 +93,7 @@ def test_the_files_of_both_tools_are_found(tmp_path: Path) -> None:
     uv = tmp_path / ".config" / "uv" / "uv.toml"
     uv.parent.mkdir(parents=True)
     uv.write_text('exclude-newer = "2020-01-01"\nkeyring-provider = "subprocess"\n[[index]]\nurl = "http://u/simple"\n')
-    found = read_user_indexes(environ, tmp_path)
+    found = read_user_indexes({**environ, "PIP_CONFIG_FILE": "/dev/null"}, tmp_path)
     assert [index.url for index in found.indexes] == ["http://u/simple"]
     assert dict(found.settings) == {"keyring-provider": "subprocess"}
     assert set(dict(found.variables)) == {"HOME", "PATH"}
@@ -108,8 +116,11 @@ def test_credentials_are_used_but_never_shown() -> None:
         indexes=(index, other, UserIndex(url="http://e", explicit=True)),
         variables=(("UV_INDEX_IN_HOUSE_PASSWORD", "p/w2"), ("UV_INDEX_IN_HOUSE_USERNAME", "bo")),
     )
-    assert credential_urls(user) == ("https://bo:p%2Fw2@h/simple", "https://anna:pw1@g/simple")
-    assert "pw1" not in repr(user)
+    credentials = read_credentials(user)
+    assert [(realm.user, realm.password) for realm in credentials.realms[:2]] == [("bo", "p/w2"), ("anna", "pw1")]
+    assert searched_urls(user)[:2] == ("https://h/simple", "https://anna:pw1@g/simple")
+    assert "pw1" not in repr(user) + repr(credentials)
+    assert "p/w2" not in repr(credentials)
     assert "p/w2" not in repr(user)
 
 

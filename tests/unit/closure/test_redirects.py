@@ -5,7 +5,8 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from qresolve.closure.redirects import InsecureRedirect, check_downgrade, refuse_downgrade
+from qresolve.closure.redirects import InsecureRedirect, check_downgrade, no_downgrade
+from tests.unit.http.http_support import client
 
 
 @pytest.mark.parametrize("leads_to", ["http://a.example/x", "HTTP://a.example/x"])
@@ -31,10 +32,9 @@ def test_a_client_does_not_follow_such_a_redirect() -> None:
         return httpx.Response(302, headers={"location": "http://a.example/other"})
 
     with (
-        httpx.Client(
-            transport=httpx.MockTransport(answer), follow_redirects=True, event_hooks={"response": [refuse_downgrade]}
-        ) as client,
-        pytest.raises(InsecureRedirect),
+        client(transport=httpx.MockTransport(answer)) as http,
+        pytest.raises(InsecureRedirect, match="which is not encrypted"),
+        no_downgrade(),
     ):
-        client.get("https://a.example/one")
+        http.read("https://a.example/one", most=10)
     assert asked == ["https://a.example/one"]

@@ -12,6 +12,8 @@ from qresolve.http.settings import HttpSettings
 if TYPE_CHECKING:
     import httpx
 
+    from qresolve.http.cache import Cache
+
 
 @dataclass(slots=True)
 class FakeTime:
@@ -33,6 +35,13 @@ def client(
     *,
     rules: RetryRules | None = None,
     transport: httpx.BaseTransport | None = None,
+    cache: Cache | None = None,
     **settings: Any,
 ) -> HttpClient:
-    return HttpClient(HttpSettings(**settings), clock=(time or FakeTime()).clock(), rules=rules, transport=transport)
+    return HttpClient(
+        HttpSettings(**settings),
+        clock=(time or FakeTime()).clock(),
+        rules=rules,
+        transport=transport,
+        cache=cache,
+    )

@@ -17,10 +17,10 @@ from qresolve.install.interpreter import InstalledDistribution
 from qresolve.install.perform import perform_install
 from qresolve.install.unfinished import MARKER, write_marker
 from qresolve.lock.model import GatedBecause, LockedFormat
-from qresolve.verify.check import run_verify
+from qresolve.verify.check import Wish, run_verify
 from qresolve.verify.evidence import Binds, Evidence, FormatRow, Outcome, Verdict, exit_code
 from qresolve.verify.installed import check_files, check_installed
-from qresolve.verify.report import format_rows, package_rows, plain_table, to_mapping
+from qresolve.verify.report import format_header, format_rows, package_rows, plain_table, to_mapping
 from qresolve.verify.request import select_given, select_locked
 from qresolve.wheels.record import RecordComparison
 from tests.unit.install.environments import Built, build_wheel, locked, make_lock, module_of, write_pylock
@@ -51,7 +51,7 @@ def environment(installed: tuple[Path, Lock, Built], tmp_path: Path) -> Path:
 
 def verify(environment: Path, lock: Lock | None, *, static: bool = False) -> VerifyReport:
     rows = select_locked(lock, only=(), archs=()) if lock is not None else ()
-    return run_verify(lock, rows, python=environment / "bin" / "python", static=static)
+    return run_verify(lock, rows, python=environment / "bin" / "python", wish=Wish(launching=not static))
 
 
 def code(report: VerifyReport) -> int:
@@ -156,6 +156,9 @@ def test_every_rung_is_accounted_for_once(environment: Path, installed: tuple[Pa
     (row,) = select_locked(installed[1], only=(), archs=())
     rungs = {observation.rung: observation.outcome for observation in report.evidence if observation.about == row}
     assert rungs == dict.fromkeys(range(1, 7), Outcome.UNPROVED) | dict.fromkeys((7, 8), Outcome.SKIPPED)
+    launching = verify(environment, installed[1])
+    rungs = {observation.rung: observation.outcome for observation in launching.evidence if observation.about == row}
+    assert rungs == dict.fromkeys(range(1, 9), Outcome.UNPROVED)
 
 
 def test_json_has_the_published_form(environment: Path, installed: tuple[Path, Lock, Built]) -> None:
@@ -165,9 +168,10 @@ def test_json_has_the_published_form(environment: Path, installed: tuple[Path, L
     validator.validate(printed)
     validator.validate(to_mapping(verify(environment, None)))
     assert set(printed["evidence"][0]) == {
-        "format", "scheme", "role", "arch", "rung", "binds", "subject", "outcome", "seen", "why", "source",
+        "format", "scheme", "role", "arch", "engine", "rung", "binds", "subject", "outcome", "seen", "why", "source",
     }  # fmt: skip
-    assert set(printed["verdicts"][0]) == {"format", "scheme", "role", "arch", "verdict", "level", "holds"}
+    relied_on = {"format", "scheme", "role", "arch", "verdict", "level", "holds"}
+    assert set(printed["verdicts"][0]) == relied_on | {"engine", "route", "why"}
 
 
 @pytest.mark.parametrize("place", [(), ("environment",), ("evidence", 0), ("verdicts", 0), ("target", "gpus", 0)])
@@ -275,8 +279,10 @@ def test_the_table_names_what_is_not_proved_and_collects_rungs(
     (refuted,) = package_rows(report.evidence)
     assert refuted[:2] == ("refuted", "gated==1.0")
     (row,) = format_rows(report)
-    assert row[-1] == (
-        "rung 1-6 unproved (not implemented in this release); rung 7,8 skipped (nothing is launched under --static)"
-    )
+    assert dict(zip(format_header(), row, strict=True)) == {
+        "format": "nvfp4@w4a4:dense", "gpu": "sm120", "route": "no engine",
+        **dict.fromkeys(("1", "2", "3", "4", "5"), "?"), "6": "(?)", "7": "-", "8": "-",
+        "verdict": "unknown", "level": "static", "holds": "no",
+    }  # fmt: skip
     lines = plain_table(("outcome", "package", "seen", "why"), (refuted,)).splitlines()
     assert lines[0].index("package") == lines[1].index("gated==1.0")

@@ -11,13 +11,14 @@ import zipfile
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qresolve.wheels.ranges import HttpRanges, HttpxTransport, RangesInvalid, RangesUnsupported
+from qresolve.http.failures import HttpFailed
+from qresolve.wheels.ranges import HttpRanges, RangesInvalid, RangesUnsupported
 from qresolve.wheels.remote import ReadLimits, WheelInvalid, ZipWheel, check_member_name, open_local_wheel
+from tests.unit.http.http_support import client
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,8 +90,8 @@ def _serve(data: bytes) -> Iterator[tuple[_Server, str]]:
 
 @contextmanager
 def _remote(data: bytes) -> Iterator[tuple[_Server, HttpRanges]]:
-    with _serve(data) as (server, url), httpx.Client(trust_env=False) as client:
-        yield server, HttpRanges(HttpxTransport(client), url)
+    with _serve(data) as (server, url), client() as http:
+        yield server, HttpRanges(http, url)
 
 
 class _Bytes:
@@ -138,10 +139,10 @@ def test_a_large_wheel_costs_one_request_and_one_more_for_each_distant_member() 
 
 
 def test_no_ranges_is_an_error_of_its_own_and_names_no_secret() -> None:
-    with _serve(_zip(MEMBERS)) as (server, url), httpx.Client(trust_env=False) as client:
+    with _serve(_zip(MEMBERS)) as (server, url), client() as http:
         server.ranges = False
         with pytest.raises(RangesUnsupported) as caught:
-            HttpRanges(HttpxTransport(client), url)
+            HttpRanges(http, url)
     assert "pkg-1-py3-none-any.whl" in str(caught.value)
     assert "secret" not in str(caught.value)
     assert "127.0.0.1" not in str(caught.value)
@@ -170,8 +171,8 @@ def test_a_file_that_changes_while_it_is_read_is_refused(change: str) -> None:
 def test_a_server_that_is_gone_is_a_typed_error() -> None:
     with _serve(b"") as (_, url):
         pass
-    with httpx.Client(trust_env=False) as client, pytest.raises(RangesInvalid):
-        HttpRanges(HttpxTransport(client), url)
+    with client() as http, pytest.raises(HttpFailed):
+        HttpRanges(http, url)
 
 
 def test_zip64_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,8 +19,15 @@ COMPRESSED = "vllm.model_executor.layers.quantization.compressed_tensors"
 ORACLE = "vllm.model_executor.layers.fused_moe.oracle"
 
 
+# What a question went through: the modules that it asked, in order, and the classes that it was answered with.
+CONSULTED: list[Any] = []
+ANSWERED: list[type] = []
+
+
 def module(name: str) -> Any:
-    return importlib.import_module(name)
+    found = importlib.import_module(name)
+    CONSULTED.append(found)
+    return found
 
 
 def key(name: str) -> Any:
@@ -35,7 +42,9 @@ def dtype() -> Any:
 
 
 def name_of(found: Any) -> str:
-    return str(found.__name__ if isinstance(found, type) else type(found).__name__)
+    kind = found if isinstance(found, type) else type(found)
+    ANSWERED.append(kind)
+    return kind.__name__
 
 
 def known_only(kind: Any, values: dict[str, Any]) -> Any:
@@ -134,6 +143,8 @@ def backend_of(found: Any) -> str:
     if not isinstance(found, tuple):
         return str(found.name)
     backend, kind = found
+    if kind is not None:
+        ANSWERED.append(kind)
     return str(backend.name) + (f"/{kind.__name__}" if kind is not None else "")
 
 
@@ -164,7 +175,7 @@ def int4_experts(settings: dict[str, Any]) -> str:
 def compressed_mxfp4_experts(settings: dict[str, Any]) -> str:
     """The experts that compressed-tensors binds by itself, where it asks no oracle."""
     methods = module(f"{COMPRESSED}.compressed_tensors_moe.compressed_tensors_moe_w4a4_mxfp4")
-    return str(methods.CompressedTensorsW4A4Mxfp4MoEMethod(layer(settings)).experts_cls.__name__)
+    return name_of(methods.CompressedTensorsW4A4Mxfp4MoEMethod(layer(settings)).experts_cls)
 
 
 def compressed_w4a8(settings: dict[str, Any]) -> str:
@@ -198,12 +209,14 @@ def attention(cache: str, head_size: int = 128, **named: Any) -> Callable[[dict[
             )
             if reasons:
                 raise ValueError("; ".join(reasons))
+            ANSWERED.append(registry[asked].get_class())
             return str(asked)
         valid = platform.get_valid_backends(device_capability=capability, attn_selector_config=config)[0]
         found: list[Any] = [getattr(item, "backend", None) or item[0] for item in valid]
         names = [str(item.name) for item in found]
         if not names:
             raise ValueError("no valid attention backend")
+        ANSWERED.append(found[0].get_class())
         return "+".join(names)
 
     return ask

@@ -5,7 +5,9 @@ on stdin and writes one JSON object a line on its standard output; what vLLM pri
 
 In:  ``{"driver": path | null, "limit": seconds, "jobs": [{"id", "sm", "phases": [{"hide": [module], "stub": [module],
      "environ": {name: value}, "points": [{"scheme", "quantizer", "settings": {fact: value}}]}]}]}``
-Out: ``{"job": id, "release": version, "answers": [[{"picked": text} | {"refused": text} | {"error": text}]]}``
+Out: ``{"job": id, "release": version, "answers": [[{"picked": text, "by": {"class": name, "files": {path: sha256}}} |
+     {"refused": text} | {"error": text}]]}``; the files are those of vLLM that the answer went through, the class's
+     own among them, below the folder of its packages
 
 Each job has a process of its own, forked once torch is loaded: vLLM fixes some answers for the capability that it
 sees when it is imported (``CUTLASS_BLOCK_FP8_SUPPORTED``, the b12x modules). The phases of a job follow each other in
@@ -13,11 +15,12 @@ it, with the caches of vLLM emptied. ``driver`` is a library that stands in for 
 want to find and never call here.
 """
 
-# ruff: noqa: ARG003, BLE001, D102, D103, PTH100, PTH118, PTH120, SLF001 - it stands in for vLLM's own classes, and
+# ruff: noqa: ARG003, BLE001, D102, D103, PTH100, PTH118, PTH120, PTH123, SLF001 - it stands in for vLLM's own classes, and
 # whatever goes wrong is an answer
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import importlib
 import importlib.machinery
 import importlib.metadata
@@ -188,7 +191,7 @@ def configured(settings: dict[str, Any]) -> Iterator[None]:
     clear_caches()
     config = configuration(variables)
     kernels = config.kernel_config
-    before = {}
+    before: dict[str, Any] = {}
     try:
         for name, value in settings.items():
             if not name.startswith("config.kernel_config."):
@@ -196,9 +199,10 @@ def configured(settings: dict[str, Any]) -> Iterator[None]:
             field, _, quantization = name[len("config.kernel_config.") :].partition(".")
             if not hasattr(kernels, field):
                 raise AttributeError(f"this release has no {name}")
-            before[field] = getattr(kernels, field)
+            before.setdefault(field, getattr(kernels, field))
             # As the command line gives it: checked, and with the spellings that vLLM takes for the same.
-            wanted = type(kernels)(**{field: {quantization: value} if quantization else value})
+            whole = {**(getattr(kernels, field) or {}), quantization: value} if quantization else value
+            wanted = type(kernels)(**{field: whole})
             setattr(kernels, field, getattr(wanted, field))
         with module("vllm.config").set_current_vllm_config(config):
             yield
@@ -217,23 +221,52 @@ def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0][:200] if lines else ''}"
 
 
-def questions() -> dict[str, Any]:
-    """The questions by scheme, from the file beside this one: an isolated interpreter does not look there."""
+def questions() -> Any:
+    """The questions, from the file beside this one: an isolated interpreter does not look there."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "vllm_questions.py")
     spec = importlib.util.spec_from_file_location("vllm_questions", path)
     loaded = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
     spec.loader.exec_module(loaded)  # type: ignore[union-attr]
-    return dict(loaded.ASKS)
+    return loaded
 
 
-def answer(point: dict[str, Any], asks: dict[str, Any]) -> dict[str, str]:
+DIGESTS: dict[str, str] = {}
+
+
+def digest(path: str) -> str:
+    if path not in DIGESTS:
+        with open(path, "rb") as file:
+            DIGESTS[path] = hashlib.sha256(file.read()).hexdigest()
+    return DIGESTS[path]
+
+
+def went_through(asked: Any) -> dict[str, Any]:
+    """The class that was picked, and the files that decided, with their digests."""
+    kind = asked.ANSWERED[-1] if asked.ANSWERED else None
+    modules = [*asked.CONSULTED, *([sys.modules[kind.__module__]] if kind is not None else [])]
+    root = os.path.dirname(os.path.dirname(os.path.abspath(module("vllm").__file__)))
+    found = {}
+    for one in modules:
+        path = getattr(one, "__file__", None)
+        if path and one.__name__.partition(".")[0] == "vllm":
+            found[os.path.relpath(path, root)] = digest(path)
+    return {
+        "class": "" if kind is None else f"{kind.__module__}.{kind.__qualname__}",
+        "files": dict(sorted(found.items())),
+    }
+
+
+def answer(point: dict[str, Any], asked: Any) -> dict[str, Any]:
     """What vLLM picks for one point, what it says when it refuses, or why it could not be asked."""
-    ask = asks.get(f"{point['scheme']} {point['quantizer']}") or asks.get(point["scheme"])
+    ask = asked.ASKS.get(f"{point['scheme']} {point['quantizer']}") or asked.ASKS.get(point["scheme"])
     if ask is None:
         return {"error": "this script does not know how to ask for the scheme"}
+    asked.CONSULTED.clear()
+    asked.ANSWERED.clear()
     try:
         with configured(point["settings"]):
-            return {"picked": ask(point["settings"])}
+            picked = ask(point["settings"])
+        return {"picked": picked, "by": went_through(asked)}
     except REFUSALS as error:
         return {"refused": first_line(error)}
     except Exception as error:
@@ -252,7 +285,7 @@ def work(job: dict[str, Any]) -> dict[str, Any]:
     """Answer all points of one job; runs in a process of its own."""
     given = dict(os.environ)
     answers = []
-    asks = questions()
+    asked = questions()
     for number, phase in enumerate(job["phases"]):
         put_variables(phase["environ"], given)
         put_packages(phase["hide"], phase["stub"], job["sm"])
@@ -260,7 +293,7 @@ def work(job: dict[str, Any]) -> dict[str, Any]:
             put_gpu(job["sm"])
             module(LINEAR)
         CONFIGS.clear()
-        answers.append([answer(point, asks) for point in phase["points"]])
+        answers.append([answer(point, asked) for point in phase["points"]])
     return {"job": job["id"], "release": importlib.metadata.version("vllm"), "answers": answers}
 
 
@@ -289,7 +322,8 @@ def share_imports(but: set[str]) -> None:
 
 def main() -> None:
     """Load what all jobs share, then fork one process a job."""
-    own = os.dup(1)
+    # A descriptor of its own where the caller made one; stdout may have been written to before this line.
+    own = int(sys.argv[1]) if len(sys.argv) > 1 else os.dup(1)
     os.dup2(2, 1)
     request = json.load(sys.stdin)
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
@@ -299,7 +333,9 @@ def main() -> None:
         ctypes.CDLL(request["driver"], mode=ctypes.RTLD_GLOBAL)
     phases = [phase for job in request["jobs"] for phase in job["phases"]]
     hidden = {name.partition(".")[0] for phase in phases for name in (*phase["hide"], *phase["stub"])}
-    share_imports(hidden | {"vllm", "flashinfer"})
+    # One job alone would load everything twice.
+    if len(request["jobs"]) > 1:
+        share_imports(hidden | {"vllm", "flashinfer"})
     for job in request["jobs"]:
         child = os.fork()
         if child == 0:
@@ -314,7 +350,9 @@ def main() -> None:
             os._exit(0)
         _, status = os.waitpid(child, 0)
         if status:
-            line = json.dumps({"job": job["id"], "failed": f"the process ended with status {status}"})
+            ended = os.waitstatus_to_exitcode(status)
+            how = f"was ended by {signal.Signals(-ended).name}" if ended < 0 else f"ended with status {ended}"
+            line = json.dumps({"job": job["id"], "failed": f"the process {how}"})
             os.write(own, (line + "\n").encode())
 
 

@@ -5,8 +5,8 @@ document on stdin and writes one JSON object a line on its standard output; what
 
 In:  ``{"driver": path | null, "limit": seconds, "jobs": [{"id", "sm", "environ": {name: value}, "cudas": [version],
      "schemes": [scheme key] | null}]}``
-Out: ``{"job": id, "release": version, "torch-cuda": version, "answers": {"predicates": {name: text}, "by-cuda":
-     {version: {name: text}}, "points": {text: text}}}`` or ``{"job": id, "failed": text}``
+Out: ``{"job": id, "release": version, "torch-cuda": version, "files": {path: sha256}, "answers": {"predicates":
+     {name: text}, "by-cuda": {version: {name: text}}, "points": {text: text}}}`` or ``{"job": id, "failed": text}``
 
 Each job has a process of its own: SGLang fixes many answers for the GPU that it sees when it is imported. ``driver``
 is a library that stands in for libcuda.so.1, which extensions want to find and never call here. An answer is a name,
@@ -17,6 +17,7 @@ is a library that stands in for libcuda.so.1, which extensions want to find and 
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
@@ -109,6 +110,20 @@ def predicates_by_cuda(asks: Any, sm: int, versions: list[str]) -> dict[str, dic
     return found
 
 
+def went_through() -> dict[str, str]:
+    """The files of SGLang's layers that are loaded, and one digest over their names and contents."""
+    said = hashlib.sha256()
+    count = 0
+    for name in sorted(sys.modules):
+        path = getattr(sys.modules[name], "__file__", None)
+        if not name.startswith("sglang.srt.layers") or not path:
+            continue
+        said.update(name.encode())
+        said.update(Path(path).read_bytes())
+        count += 1
+    return {f"sglang/srt/layers ({count} files)": said.hexdigest()}
+
+
 def work(job: dict[str, Any]) -> dict[str, Any]:
     """All answers for one GPU; runs in a process of its own."""
     os.environ.update(job["environ"])
@@ -133,6 +148,7 @@ def work(job: dict[str, Any]) -> dict[str, Any]:
     found["points"] = picked
     return {
         "job": job["id"],
+        "files": went_through(),
         "release": importlib.metadata.version("sglang"),
         "torch-cuda": module("torch").version.cuda,
         "answers": found,
@@ -162,13 +178,15 @@ def share_imports() -> None:
 
 def main() -> None:
     """Load what all jobs share, then fork one process a job."""
-    own = os.dup(1)
+    # A descriptor of its own where the caller made one; stdout may have been written to before this line.
+    own = int(sys.argv[1]) if len(sys.argv) > 1 else os.dup(1)
     os.dup2(2, 1)
     request = json.load(sys.stdin)
     if request["driver"]:
         ctypes.CDLL(request["driver"], mode=ctypes.RTLD_GLOBAL)
     module("torch")
-    share_imports()
+    if len(request["jobs"]) > 1:  # one alone would load everything twice
+        share_imports()
     for job in request["jobs"]:
         child = os.fork()
         if child == 0:

@@ -12,7 +12,7 @@ import pytest
 from elftools.elf.dynamic import DynamicSegment
 from elftools.elf.elffile import ELFFile
 
-from qresolve.audit.stub_driver import SONAME, SYMBOLS, build_stub_driver
+from qresolve.inside.stub_driver import SONAME, SYMBOLS, build_stub_driver
 
 if TYPE_CHECKING:
     from pathlib import Path

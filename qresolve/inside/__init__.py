@@ -1,0 +1,1 @@
+"""Asking what only another interpreter can tell: scripts in throwaway processes, and a stub driver for them."""
