@@ -15,11 +15,12 @@ from packaging.version import Version
 
 from qresolve.closure.request import NamedIndex
 from qresolve.errors import NoResolution
+from qresolve.knowledge.indexes import EngineBuild
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from qresolve.knowledge.indexes import EngineBuild, IndexBook, KnownIndex
+    from qresolve.knowledge.indexes import IndexBook, KnownIndex
     from qresolve.knowledge.records import Engine, PackageIndex, Release
     from qresolve.question import Question
 
@@ -76,7 +77,8 @@ def no_build(engine: Engine, cuda: str, book: IndexBook) -> tuple[str, str]:
 def take_lane(question: Question, book: IndexBook) -> tuple[str, ...]:
     """Where a CUDA lane is asked for, leave only releases with a build for it, other builds than the default included.
 
-    Returns what is to be said of the newest release where it has none.
+    A release whose wheel the user gives is taken to be of that lane until the wheel is opened. Returns what is to be
+    said of the newest release where it has none.
 
     Raises:
         NoResolution: no known release has one.
@@ -86,6 +88,10 @@ def take_lane(question: Question, book: IndexBook) -> tuple[str, ...]:
         return ()
     question.builds = book.builds
     if question.engine_version is not None:
+        engine = question.engine(question.engine_version)
+        if engine.distribution in question.supplied:
+            given = EngineBuild(engine=engine.name, version=engine.release.version, cuda=cuda, index="")
+            question.builds = (given, *book.builds)
         return ()
     newest = question.engine(question.releases()[0])
     fitting = releases_of_lane(newest.name, newest.releases, cuda, book)

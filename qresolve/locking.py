@@ -21,8 +21,8 @@ from qresolve.knowledge.load import digest_of
 from qresolve.lanes import indexes_of, no_build, pair_constraints, same_lane, take_lane
 from qresolve.ledger import ClosureFailed, Ledger
 from qresolve.lock.model import GatedBecause, Lock, LockedFormat, LockedPackage, LockedTarget
-from qresolve.measured import image_projects
 from qresolve.model.asking import recorded_facts
+from qresolve.opening import take_closed
 from qresolve.report.lock_text import refusal
 from qresolve.resolution import Core, Impossible, Resolution, solve
 from qresolve.target.drivers import describe_answer, driver_floor, driver_supports, highest_cuda, parse_driver
@@ -85,6 +85,7 @@ def make_lock(question: Question, request: LockRequest, edges: Edges, cuda_relea
         Refuted: every way is broken. Unproved: the verdict hangs on facts that are not known.
     """
     question.supplied = frozenset(package for index in request.indexes for package in index.packages)
+    question.opens = True
     ledger = Ledger()
     failures: list[NoResolution] = []
     skipped: list[str] = []
@@ -115,10 +116,9 @@ def make_lock(question: Question, request: LockRequest, edges: Edges, cuda_relea
         packages = {package.name: package.version for package in closure.packages}
         if question.packages.get(solved.release) != packages:
             # The closure's own versions decide now; the core is solved once more on them.
-            question.packages[solved.release] = packages
-            question.wheels[solved.release] = _gated_wheels(closure, engine)
-            open_unknown_wheels(question, engine, closure, edges)
-            question.forget()
+            take_closed(question, engine, closure, edges)
+            if not same_lane(question.engine(solved.release).release.cuda, engine.release.cuda):
+                continue  # the engine's own wheel is of another CUDA: driver and lane are checked once more
             again = solve_best(question, ledger)
             if isinstance(again, Impossible):
                 raise _refused(question, closed=solved.release)
@@ -140,28 +140,6 @@ def make_lock(question: Question, request: LockRequest, edges: Edges, cuda_relea
         notes = (*skipped, *closure.notes, *_notes(question, request, found.engine, edges))
         return Locked(lock=lock, answer=found, ledger=ledger, notes=notes)
     raise NoResolution("the core and the closure do not come to a fixpoint")
-
-
-def _gated_wheels(closure: Closure, engine: Engine) -> dict[str, str]:
-    """The sha256 of each gated wheel: what was measured of another file of that name does not count."""
-    found = {item.name: item.wheel.sha256 for item in closure.packages if item.name in engine.gated}
-    if engine.distribution not in found:
-        raise NoResolution(f"the closure does not hold {engine.distribution} itself")
-    return found
-
-
-def open_unknown_wheels(question: Question, engine: Engine, closure: Closure, edges: Edges) -> None:
-    """Open the wheels whose images gates look at and that the wheel index does not know.
-
-    Another build is another set of kernels, whatever its name says.
-    """
-    for project in image_projects(engine):
-        package = next((item for item in closure.packages if item.name == project), None)
-        if package is None or read_row_of_wheel(project, package.wheel.sha256) is not None:
-            continue
-        edges.say(f"reading the kernels of {package.wheel.filename}")
-        if (row := edges.measure(package)) is not None:
-            question.open_wheel(engine.release.version, row)
 
 
 def solve_best(question: Question, ledger: Ledger) -> Resolution | Impossible:

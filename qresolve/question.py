@@ -46,7 +46,10 @@ if TYPE_CHECKING:
 class Question:
     """One request against one target, with the records it needs loaded on demand.
 
-    ``builds`` are builds of releases for another CUDA, to be taken where the target asks for it; only a lock does.
+    ``builds`` are builds of releases for another CUDA, to be taken where the target asks for it. They were not
+    measured, so their images are unknown; with ``opens`` the wheels will be opened once they are resolved, and until
+    then those of the default build stand for them. ``compiled`` are releases whose own wheel was opened and shows its
+    CUDA, ``unmeasured`` those of which a build is judged that nobody opened.
     """
 
     book: FormatBook
@@ -70,6 +73,9 @@ class Question:
     excluded: set[str] = field(default_factory=set)
     supplied: frozenset[str] = frozenset()
     builds: tuple[EngineBuild, ...] = ()
+    opens: bool = False
+    compiled: set[str] = field(default_factory=set)
+    unmeasured: set[str] = field(default_factory=set)
     _engines: dict[str, Engine] = field(default_factory=dict)
     _benches: dict[tuple[str, str, bool], Bench | None] = field(default_factory=dict)
 
@@ -79,10 +85,11 @@ class Question:
             self._engines[release] = load_engine(self.engine_name, release)
         loaded = self._engines[release]
         build = build_for(self.builds, loaded.name, release, self.target.cuda)
-        if build is None or same_lane(build.cuda, loaded.release.cuda):
+        if build is None or release in self.compiled or same_lane(build.cuda, loaded.release.cuda):
             return loaded
-        # Another build than the one that was measured: which images it has is unknown.
-        self.wheels.setdefault(release, {})
+        if not self.opens:
+            self.unmeasured.add(release)
+            self.wheels.setdefault(release, {})
         return engine_of_build(loaded, build)
 
     def open_wheel(self, release: str, row: WheelRow) -> None:
@@ -90,8 +97,12 @@ class Question:
         self.opened[row.sha256] = row
         engine = self.engine(release)
         cuda = build_cuda(row) if row.name == engine.distribution else None
-        if cuda is not None and not same_lane(cuda, engine.release.cuda):
-            self._engines[release] = replace(engine, release=replace(engine.release, cuda=cuda, toolkit=None))
+        if cuda is None:
+            return
+        if not same_lane(cuda, engine.release.cuda):
+            engine = replace(engine, release=replace(engine.release, cuda=cuda, toolkit=None))
+        self._engines[release] = engine
+        self.compiled.add(release)
 
     def releases(self) -> tuple[str, ...]:
         """The releases to try, newest first: the pinned one alone, or all known ones that were not excluded.

@@ -40,6 +40,14 @@ def with_remedies(question: Question, release: str, row: Row, found: RowView) ->
                     run=f"qresolve lock {same} --formats {found.selector}",
                 )
             )
+        elif release in question.unmeasured:
+            remedies.append(
+                Remedy(
+                    say=f"{engine} for CUDA {question.target.cuda} is another build than the one that was measured; "
+                    "`lock` opens its wheel and judges what is in it",
+                    run=f"qresolve lock {same} --formats {found.selector}",
+                )
+            )
         elif found.verdict in {"mixed", "storage-only", "weight-only", "emulated"}:
             remedies.append(
                 Remedy(

@@ -30,8 +30,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Judge and print; nothing is resolved or written."""
     from qresolve.exit_code import exit_code  # noqa: PLC0415
     from qresolve.judging import answer  # noqa: PLC0415
+    from qresolve.knowledge.indexes import read_indexes  # noqa: PLC0415
+    from qresolve.lanes import take_lane  # noqa: PLC0415
 
     question = read_question(arguments)
+    for line in take_lane(question, read_indexes()):
+        print(line, file=sys.stderr)
     found = answer(question)
     if arguments.json:
         from qresolve.report.explain_json import explain_mapping  # noqa: PLC0415

@@ -74,7 +74,10 @@ class VersionFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineBuild:
-    """A build of an engine's release for another CUDA than the default index's, and the index that has it."""
+    """A build of an engine's release for another CUDA than the default index's, and the index that has it.
+
+    ``index`` is empty where the user himself gives the wheel.
+    """
 
     engine: str
     version: str
