@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from packaging.version import Version
 
+from qresolve.builds import build_for, same_lane
 from qresolve.closure.request import NamedIndex
 from qresolve.errors import NoResolution
 from qresolve.knowledge.indexes import EngineBuild
@@ -23,30 +23,6 @@ if TYPE_CHECKING:
     from qresolve.knowledge.indexes import IndexBook, KnownIndex
     from qresolve.knowledge.records import Engine, PackageIndex, Release
     from qresolve.question import Question
-
-
-def same_lane(asked: str, built: str) -> bool:
-    """Whether two CUDA releases are the same up to the minor number."""
-    return Version(asked).release[:2] == Version(built).release[:2]
-
-
-def build_for(builds: Iterable[EngineBuild], engine: str, version: str, cuda: str | None) -> EngineBuild | None:
-    """The recorded build of a release for ``cuda`` beside the default index's, if there is one."""
-    if cuda is None:
-        return None
-    return next(
-        (
-            build
-            for build in builds
-            if build.engine == engine and Version(build.version) == Version(version) and same_lane(cuda, build.cuda)
-        ),
-        None,
-    )
-
-
-def engine_of_build(engine: Engine, build: EngineBuild) -> Engine:
-    """The engine's records for another build of the release: its CUDA is that of the build, its toolkit not known."""
-    return replace(engine, release=replace(engine.release, cuda=build.cuda, toolkit=None))
 
 
 def releases_of_lane(name: str, releases: Iterable[Release], cuda: str, book: IndexBook) -> tuple[str, ...]:

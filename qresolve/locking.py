@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from qresolve.builds import same_lane
 from qresolve.classes import CLASSES
 from qresolve.closure.failure import ClosureFailure
 from qresolve.closure.lockstep import read_lockstep_rules
@@ -18,7 +19,7 @@ from qresolve.gates import leaves
 from qresolve.judging import Answer, answer, answer_for
 from qresolve.knowledge.indexes import read_indexes
 from qresolve.knowledge.load import digest_of
-from qresolve.lanes import indexes_of, no_build, pair_constraints, same_lane, take_lane
+from qresolve.lanes import indexes_of, no_build, pair_constraints, take_lane
 from qresolve.ledger import ClosureFailed, Ledger
 from qresolve.lock.model import GatedBecause, Lock, LockedFormat, LockedPackage, LockedTarget
 from qresolve.model.asking import recorded_facts
@@ -29,28 +30,17 @@ from qresolve.target.drivers import describe_answer, driver_floor, driver_suppor
 from qresolve.wheels.index import cuda_toolkit_pins, read_row_of_wheel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from qresolve.arch import Architecture
+    from qresolve.edges import Edges
     from qresolve.explain import RowView
     from qresolve.knowledge.records import Engine, PackageIndex
     from qresolve.question import Question
     from qresolve.target.drivers import CudaReleases
-    from qresolve.wheels.index_rows import WheelRow
 
 MOST_CLOSURES = 20
 """Bound of the fixpoint between the core and the closure."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edges:
-    """What touches the network. ``say`` shows a line of progress to a person."""
-
-    close: Callable[[ClosureRequest], Closure]
-    record: Callable[[LockedPackage], str | None]
-    measure: Callable[[LockedPackage], WheelRow | None]
-    newer: Callable[[str, str], str | None]
-    say: Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qresolve.locking import Edges
+from qresolve.edges import Edges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

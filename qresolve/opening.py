@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from qresolve.builds import same_lane
 from qresolve.errors import NoResolution
-from qresolve.lanes import same_lane
 from qresolve.measured import image_projects
 from qresolve.wheels.index import read_row_of_wheel
 
 if TYPE_CHECKING:
     from qresolve.closure.request import Closure
+    from qresolve.edges import Edges
     from qresolve.knowledge.records import Engine
     from qresolve.lock.model import LockedPackage
-    from qresolve.locking import Edges
     from qresolve.question import Question
 
 

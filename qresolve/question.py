@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from qresolve.builds import build_for, engine_of_build, same_lane
 from qresolve.errors import UsageError
 from qresolve.knowledge.engine import engine_names, load_engine, read_releases
 from qresolve.knowledge.load import read_formats, read_workload
-from qresolve.lanes import build_for, engine_of_build, same_lane
 from qresolve.ledger import Ledger
 from qresolve.measured import build_cuda, images_for, toolchain_fact, versions_of
 from qresolve.model.asking import asks_of

@@ -16,31 +16,6 @@ if TYPE_CHECKING:
     from qresolve.verify.evidence import FormatRow
 
 
-def build_evidence(
-    row: FormatRow,
-    subject: str,
-    outcome: Outcome,
-    *,
-    binds: Binds,
-    seen: str | None = None,
-    why: str | None = None,
-    source: str | None = None,
-    implies: str | None = None,
-) -> Evidence:
-    """Evidence of rung 6."""
-    return Evidence(
-        rung=TOOLCHAIN.number,
-        binds=binds,
-        subject=subject,
-        outcome=outcome,
-        about=row,
-        seen=seen,
-        why=why,
-        source=source,
-        implies=implies,
-    )
-
-
 def judge_built(
     row: FormatRow,
     subject: str,
@@ -58,7 +33,7 @@ def judge_built(
     """
 
     def told(outcome: Outcome, seen: str, why: str | None = None, implies: str | None = None) -> Evidence:
-        return build_evidence(
+        return TOOLCHAIN.observed(
             row, subject, outcome, binds=binds, seen=seen, why=why, source=source, implies=implies
         )  # fmt: skip
 

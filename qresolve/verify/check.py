@@ -33,10 +33,9 @@ from qresolve.verify.installed import check_installed
 from qresolve.verify.joining import join
 from qresolve.verify.libraries import InstalledLibraries
 from qresolve.verify.operating import launch_operations, operation_evidence, operations_of
-from qresolve.verify.plugins.plugin import Looking
+from qresolve.verify.plugins.plugin import Compiled, Looking
 from qresolve.verify.probing import (
     CONTROL,
-    Compiled,
     Launched,
     all_probes,
     compile_probes,

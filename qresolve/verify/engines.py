@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 from qresolve.knowledge.load import schemes_by_key
 from qresolve.knowledge.predicates import read_predicates
-from qresolve.verify.built import build_evidence
 from qresolve.verify.environment import facts_here, read_host_facts
 from qresolve.verify.evidence import Binds, Evidence, Outcome
 from qresolve.verify.images import installed_images, look_at_images
 from qresolve.verify.plugins import engine_plugin, library_plugin
 from qresolve.verify.plugins.plugin import Asked, Predicates
 from qresolve.verify.predicates import look_at_predicates, predicates_of
-from qresolve.verify.rungs import SELECTION
+from qresolve.verify.rungs import SELECTION, TOOLCHAIN
 from qresolve.verify.selection import Answered, look_at_selection
 
 if TYPE_CHECKING:
@@ -136,12 +135,12 @@ def _builds(looking: Looking, asked: Sequence[Asked], picks: Picks, progress: Pr
         route = picked.route
         if route.built == "precompiled":
             why = "its kernel is in the wheel, nothing is compiled"
-            yield build_evidence(one.row, route.name, Outcome.SKIPPED, binds=Binds.ROUTE, why=why)
+            yield TOOLCHAIN.observed(one.row, route.name, Outcome.SKIPPED, binds=Binds.ROUTE, why=why)
             continue
         plugin = library_plugin(route.library)
         if plugin is None:
             why = f"nothing here builds the kernels of {route.library} without a card"
-            yield build_evidence(one.row, route.name, Outcome.UNPROVED, binds=Binds.ROUTE, why=why)
+            yield TOOLCHAIN.observed(one.row, route.name, Outcome.UNPROVED, binds=Binds.ROUTE, why=why)
             continue
         progress(f"{route.library}'s kernel for {one.row} on {one.row.arch}")
         yield plugin.build(looking, one, route)

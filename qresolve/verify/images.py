@@ -109,7 +109,7 @@ def look_at_images(
             else "no record says in which units of which library its kernel is"
         )
         outcome = Outcome.SKIPPED if route.built == "jit" else Outcome.UNPROVED
-        return tuple(_evidence(row, rung, route.name, outcome, why=why) for rung in (IMAGES, FAMILIES, INSTRUCTIONS))
+        return tuple(rung.observed(row, route.name, outcome, why=why) for rung in (IMAGES, FAMILIES, INSTRUCTIONS))
     units = {fact: _Unit(fact, scheme, row.sm, libraries, architectures) for fact in needed}
     gates = [gate.when for gate in route.execute if any(leaf.fact in units for leaf in leaves(gate.when))]
     known = answer_from(_without_images(facts))
@@ -132,7 +132,7 @@ def look_at_images(
         if rung is INSTRUCTIONS and held and not any(unit.multiplies for unit in units.values()):
             if route.built == "jit":
                 why = "what multiplies is compiled at run time: rung 6 looks at it"
-                found.append(_evidence(row, rung, route.name, Outcome.SKIPPED, why=why))
+                found.append(rung.observed(row, route.name, Outcome.SKIPPED, why=why))
                 continue
             held = None
             looks = {fact: Look(held=None, seen=look.seen, why="no record says which of these units multiplies")
@@ -151,38 +151,13 @@ def _joined(
     if outcome is Outcome.REFUTED:
         loads = any(unit.loads_other_products for unit in units.values())
         implies = "emulated" if rung is INSTRUCTIONS and loads else "broken"
-    return _evidence(
+    return rung.observed(
         row,
-        rung,
         route.name,
         outcome,
         seen="; ".join(dict.fromkeys(look.seen for look in telling)),
         why=None if outcome is Outcome.PROVED else why,
         source=", ".join(dict.fromkeys(unit.where for unit in units.values())),
-        implies=implies,
-    )
-
-
-def _evidence(
-    row: FormatRow,
-    rung: Rung,
-    subject: str,
-    outcome: Outcome,
-    *,
-    seen: str | None = None,
-    why: str | None = None,
-    source: str | None = None,
-    implies: str | None = None,
-) -> Evidence:
-    return Evidence(
-        rung=rung.number,
-        binds=rung.binds,
-        subject=subject,
-        outcome=outcome,
-        about=row,
-        seen=seen,
-        why=why,
-        source=source,
         implies=implies,
     )
 

@@ -69,7 +69,7 @@ def operation_evidence(
     own = [one for one in operations if one.engine is not None and route is not None and one.name == route.name]
     if route is not None and not own:
         why = "nobody here knows how its operation is called by itself"
-        found.append(_evidence(row, route.name, Outcome.UNPROVED, Binds.ROUTE, why=why))
+        found.append(OPERATION.observed(row, route.name, Outcome.UNPROVED, binds=Binds.ROUTE, why=why))
     for one in operations:
         if row.key not in one.serves or (one.engine is not None and one not in own):
             continue
@@ -79,12 +79,12 @@ def operation_evidence(
         here = [line for line in mine if (line.get("device") or {}).get("sm") == row.sm]
         if not here:
             absent = _absent(row, mine, lines.get(one.file, ()))
-            found.append(_evidence(row, subject, Outcome.UNPROVED, binds, why=absent))
+            found.append(OPERATION.observed(row, subject, Outcome.UNPROVED, binds=binds, why=absent))
         for line in here:
             outcome, reason, seen, implies = judge_operation(one, line)
             device = line["device"]
             shown = f"{subject} on {device.get('name')} (GPU {device.get('index')})"
-            found.append(_evidence(row, shown, outcome, binds, why=reason, seen=seen, implies=implies))
+            found.append(OPERATION.observed(row, shown, outcome, binds=binds, why=reason, seen=seen, implies=implies))
     return found
 
 
@@ -118,25 +118,3 @@ def judge_operation(
     if not ran:
         return Outcome.REFUTED, "right numbers, by another kernel", seen, "emulated"
     return Outcome.PROVED, None, seen, None
-
-
-def _evidence(
-    row: FormatRow,
-    subject: str,
-    outcome: Outcome,
-    binds: Binds,
-    *,
-    why: str | None = None,
-    seen: str | None = None,
-    implies: str | None = None,
-) -> Evidence:
-    return Evidence(
-        rung=OPERATION.number,
-        binds=binds,
-        subject=subject,
-        outcome=outcome,
-        about=row,
-        seen=seen,
-        why=why,
-        implies=implies,
-    )

@@ -45,43 +45,27 @@ def look_at_predicates(
 ) -> Evidence:
     """Evidence of rung 4; ``answers`` are by operation and sm, ``source`` is the library that was asked."""
     if not asked:
-        return _evidence(row, route, Outcome.SKIPPED, why="no compiled predicate takes part in picking it")
+        return PREDICATES.observed(
+            row, route.name, Outcome.SKIPPED, why="no compiled predicate takes part in picking it"
+        )
     told = [(one, answers.get((one.operation, row.sm))) for one in asked]
     seen = ", ".join(
         f"{one.operation}({row.sm}) = {answer.said if answer is not None else 'not asked'}" for one, answer in told
     )
     said = [None if answer is None else answer.said for _, answer in told]
     if False in said:
-        return _evidence(
-            row, route, Outcome.REFUTED, seen=seen, why="the engine will not take it here", source=source,
+        return PREDICATES.observed(
+            row, route.name, Outcome.REFUTED, seen=seen, why="the engine will not take it here", source=source,
             implies="unsupported",
         )  # fmt: skip
     if None in said:
         problems = [answer.problem if answer is not None else "nothing was answered" for _, answer in told]
-        return _evidence(
-            row, route, Outcome.UNPROVED, seen=seen, why="; ".join(dict.fromkeys(filter(None, problems))), source=source
+        return PREDICATES.observed(
+            row,
+            route.name,
+            Outcome.UNPROVED,
+            seen=seen,
+            why="; ".join(dict.fromkeys(filter(None, problems))),
+            source=source,
         )
-    return _evidence(row, route, Outcome.PROVED, seen=seen, source=source)
-
-
-def _evidence(
-    row: FormatRow,
-    route: Route,
-    outcome: Outcome,
-    *,
-    seen: str | None = None,
-    why: str | None = None,
-    source: str | None = None,
-    implies: str | None = None,
-) -> Evidence:
-    return Evidence(
-        rung=PREDICATES.number,
-        binds=PREDICATES.binds,
-        subject=route.name,
-        outcome=outcome,
-        about=row,
-        seen=seen,
-        why=why,
-        source=source,
-        implies=implies,
-    )
+    return PREDICATES.observed(row, route.name, Outcome.PROVED, seen=seen, source=source)

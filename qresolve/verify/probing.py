@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from qresolve.data import data_folder
 from qresolve.inside.process import run_script
 from qresolve.knowledge.probes import read_probes
-from qresolve.verify.built import build_evidence, judge_built
+from qresolve.verify.built import judge_built
 from qresolve.verify.evidence import Binds, Evidence, Outcome
-from qresolve.verify.rungs import LAUNCH
+from qresolve.verify.plugins.plugin import Compiled
+from qresolve.verify.rungs import LAUNCH, TOOLCHAIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -29,16 +30,6 @@ CONTROL = "bf16"
 _COMPILE_LIMIT = 20.0  # seconds for one probe: some never end (mxfp4 for sm75 takes minutes)
 _LAUNCH_LIMIT = 60.0
 _AT_ONCE = 2  # as the harness runs them
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compiled:
-    """The probes of one arch: where they lie, and what the harness says of each. ``problem``: it said nothing."""
-
-    sm: int
-    folder: Path
-    probes: Mapping[str, Mapping[str, Any]]
-    problem: str = ""
 
 
 def probes_for(rows: Iterable[FormatRow]) -> dict[int, tuple[str, ...]]:
@@ -100,7 +91,7 @@ def probe_evidence(
     shown = subject or f"Triton probe {name}"
 
     def told(outcome: Outcome, why: str) -> Evidence:
-        return build_evidence(row, shown, outcome, binds=binds, why=why)
+        return TOOLCHAIN.observed(row, shown, outcome, binds=binds, why=why)
 
     if name is None or compiled is None:
         return told(Outcome.SKIPPED, "no probe multiplies as it does")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from qresolve.verify.evidence import Binds
+from qresolve.verify.evidence import Binds, Evidence, FormatRow, Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +15,31 @@ class Rung:
     looks_at: str
     binds: Binds
     launches: bool = False
+
+    def observed(
+        self,
+        row: FormatRow,
+        subject: str,
+        outcome: Outcome,
+        *,
+        binds: Binds | None = None,
+        seen: str | None = None,
+        why: str | None = None,
+        source: str | None = None,
+        implies: str | None = None,
+    ) -> Evidence:
+        """Evidence of this rung about a row; ``binds`` where it is about something else than the rung mostly is."""
+        return Evidence(
+            rung=self.number,
+            binds=binds or self.binds,
+            subject=subject,
+            outcome=outcome,
+            about=row,
+            seen=seen,
+            why=why,
+            source=source,
+            implies=implies,
+        )
 
 
 IMAGES = Rung(number=1, looks_at="images that load on the arch", binds=Binds.ROUTE)

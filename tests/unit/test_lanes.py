@@ -7,19 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from qresolve.builds import build_for, engine_of_build, same_lane
 from qresolve.cli.lock import parse_indexes
 from qresolve.errors import NoResolution
 from qresolve.knowledge.engine import load_engine, read_releases
 from qresolve.knowledge.indexes import read_indexes
 from qresolve.knowledge.records import Pin
 from qresolve.lanes import (
-    build_for,
-    engine_of_build,
     indexes_of,
     no_build,
     pair_constraints,
     releases_of_lane,
-    same_lane,
     take_lane,
 )
 from qresolve.question import ask_question

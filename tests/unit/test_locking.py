@@ -9,10 +9,11 @@ import pytest
 
 from qresolve.closure.failure import ClosureFailure, parse_failure
 from qresolve.closure.request import Closure, ClosureRequest
+from qresolve.edges import Edges
 from qresolve.errors import LowerClass, NoResolution, QResolveError
 from qresolve.knowledge.engine import load_engine, read_releases
 from qresolve.lock.model import LockedPackage, LockedWheel
-from qresolve.locking import Edges, LockRequest, make_lock
+from qresolve.locking import LockRequest, make_lock
 from qresolve.measured import row_for
 from qresolve.question import Question, ask_question
 from qresolve.setting import Setting

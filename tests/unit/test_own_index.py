@@ -12,10 +12,11 @@ from qresolve.cli.lock import parse_indexes
 from qresolve.closure.failure import parse_failure
 from qresolve.closure.request import Closure, ClosureRequest, NamedIndex
 from qresolve.closure.uv import project_text
+from qresolve.edges import Edges
 from qresolve.errors import NoResolution
 from qresolve.knowledge.records import PackageIndex
 from qresolve.lanes import indexes_of
-from qresolve.locking import Edges, _close, index_hint, where_the_wheels_are
+from qresolve.locking import _close, index_hint, where_the_wheels_are
 from tests.unit.core.small_engine import SOURCE, engine, ladder, route
 
 if TYPE_CHECKING:

@@ -12,11 +12,12 @@ import pytest
 from qresolve import question as question_module
 from qresolve.cli.main import main
 from qresolve.closure.request import Closure, ClosureRequest, NamedIndex
+from qresolve.edges import Edges
 from qresolve.errors import NoResolution
 from qresolve.knowledge.engine import load_engine, read_releases
 from qresolve.knowledge.records import Release, Source, Unlockable
 from qresolve.lock.model import LockedPackage, LockedWheel
-from qresolve.locking import Edges, LockRequest, make_lock
+from qresolve.locking import LockRequest, make_lock
 from qresolve.measured import row_for
 from qresolve.question import ask_question
 from qresolve.target.drivers import read_cuda_releases

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from qresolve.inside.process import SCRIPTS, run_script
 from qresolve.knowledge.devices import read_devices
-from qresolve.verify.built import build_evidence, judge_built
+from qresolve.verify.built import judge_built
 from qresolve.verify.evidence import Binds, Outcome
+from qresolve.verify.rungs import TOOLCHAIN
 
 if TYPE_CHECKING:
     from qresolve.facts import Value
@@ -36,7 +37,7 @@ class Humming:
         row, environment = asked.row, looking.environment
 
         def unproved(why: str) -> Evidence:
-            return build_evidence(row, route.name, Outcome.UNPROVED, binds=Binds.ROUTE, why=why)
+            return TOOLCHAIN.observed(row, route.name, Outcome.UNPROVED, binds=Binds.ROUTE, why=why)
 
         version = environment.versions.get(_DISTRIBUTION)
         if version is None:

@@ -7,7 +7,7 @@ nothing that would keep the others from being asked.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,8 +21,17 @@ if TYPE_CHECKING:
     from qresolve.verify.evidence import Evidence, FormatRow
     from qresolve.verify.libraries import InstalledLibraries
     from qresolve.verify.predicates import PredicateAnswer
-    from qresolve.verify.probing import Compiled
     from qresolve.verify.selection import Answered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """The probes of one arch: where they lie, and what the harness says of each. ``problem``: it said nothing."""
+
+    sm: int
+    folder: Path
+    probes: Mapping[str, Mapping[str, Any]]
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

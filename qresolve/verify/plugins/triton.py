@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qresolve.verify.built import build_evidence
 from qresolve.verify.evidence import Binds, Outcome
 from qresolve.verify.probing import probe_evidence
+from qresolve.verify.rungs import TOOLCHAIN
 
 if TYPE_CHECKING:
     from qresolve.knowledge.records import Route
@@ -21,12 +21,12 @@ class Triton:
         """What the environment's Triton makes of the product, as evidence about the route."""
         if "triton" not in looking.environment.versions:
             why = "triton is not installed"
-            return build_evidence(asked.row, route.name, Outcome.UNPROVED, binds=Binds.ROUTE, why=why)
+            return TOOLCHAIN.observed(asked.row, route.name, Outcome.UNPROVED, binds=Binds.ROUTE, why=why)
         found = probe_evidence(
             looking, asked.row, asked.scheme, looking.probes.get(asked.row.sm), binds=Binds.ROUTE, subject=route.name
         )
         if found.outcome is Outcome.SKIPPED:
-            return build_evidence(asked.row, route.name, Outcome.UNPROVED, binds=Binds.ROUTE, why=found.why)
+            return TOOLCHAIN.observed(asked.row, route.name, Outcome.UNPROVED, binds=Binds.ROUTE, why=found.why)
         return found
 
 

@@ -13,10 +13,11 @@ import pytest
 import qresolve
 from qresolve.cli.main import main
 from qresolve.closure.request import Closure, ClosureRequest
+from qresolve.edges import Edges
 from qresolve.knowledge.engine import load_engine
 from qresolve.lock.file import dump_lock, parse_lock
 from qresolve.lock.model import Lock, LockedPackage, LockedWheel
-from qresolve.locking import Edges, LockRequest, make_lock
+from qresolve.locking import LockRequest, make_lock
 from qresolve.measured import row_for
 from qresolve.model.read import read_checkpoint
 from qresolve.question import ask_question
