@@ -97,7 +97,7 @@ def check_hashes(package: LockedPackage, listings: Mapping[str, Sequence[Project
     Raises:
         ClosureFailure: one has, so that which of them is installed would hang on the order of indexes.
     """
-    filename = package.wheel.filename
+    filename = package.wheel.file
     for address, files in sorted(listings.items()):
         for file in files:
             if file.filename == filename and file.sha256 is not None and file.sha256 != package.wheel.sha256:

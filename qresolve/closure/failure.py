@@ -27,14 +27,16 @@ if TYPE_CHECKING:
     from qresolve.http.client import HttpClient
 
 FailureKind = Literal[
-    "index", "glibc", "python", "machine", "platform", "cuda", "date", "yanked", "offline", "auth", "hash", "conflict"
-]
+    "index", "glibc", "python", "machine", "platform", "variants", "cuda", "date", "yanked", "offline", "auth", "hash",
+    "conflict",
+]  # fmt: skip
 
 _NAME = r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*?)"
 _DECORATION = r"(?:\[[^\]]*\])?(?:\{[^}]*\})?"
 _SPECIFIER = r"(?P<specifier>(?:(?:==|!=|<=|>=|~=|<|>)[^\s,]+(?:,(?=[=!<>~]))?)*)"
 _SUBJECT = rf"(?<![\w.-]){_NAME}{_DECORATION}{_SPECIFIER}(?=[\s,]|$)"
 _NO_WHEEL = re.compile(rf"{_SUBJECT} ha(?:s|ve) no (?:usable )?wheels")
+_VARIANTS = re.compile(rf"{_SUBJECT} ha(?:s|ve) only unsupported wheel variants")
 _YANKED = re.compile(rf"{_SUBJECT} (?:was|were) yanked(?: \(reason: (?P<why>[^)]*)\))?")
 _PYTHON = re.compile(
     rf"does not satisfy Python(?P<needs>[^\s]+) and (?:all versions of )?{_SUBJECT} depends? on Python"
@@ -86,6 +88,7 @@ class ClosureFailure(NoResolution):
         super().__init__(facts.message, hint=facts.change)
         self.reason = facts.reason
         self.package = facts.package
+        self.specifiers = facts.specifiers
         self.nearest = facts.nearest
         self.change = facts.change
         self.unreachable = facts.unreachable
@@ -165,6 +168,14 @@ def _read_transport(text: str) -> FailureFacts | None:
 
 def _read_solution(text: str) -> FailureFacts | None:
     """What the index offers, and why it does not do."""
+    if match := _VARIANTS.search(text):
+        clauses = [one["specifier"] for one in _VARIANTS.finditer(text) if one["name"] == match["name"]]
+        return FailureFacts(
+            reason="variants",
+            package=match["name"].lower(),
+            specifiers=tuple(dict.fromkeys(clauses)),
+            message=f"{match['name']}{match['specifier']} is there as variant wheels alone",
+        )
     if match := _DATE.search(text):
         name, version, needs = match["name"], match["version"], match["needs"]
         if version and needs:

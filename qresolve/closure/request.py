@@ -38,7 +38,8 @@ class ClosureRequest:
     What is checked of the result: ``cuda`` is the CUDA release that the engine is built with, ``gated`` are packages
     whose very files matter. Variant wheels are chosen for the GPUs ``sms`` and for ``driver_cuda``, the newest CUDA
     release that the driver runs (None: not known). ``metadata`` holds name, version and requirements of releases
-    that are to be taken by these instead of by their own wheel's.
+    that are to be taken by these instead of by their own wheel's. ``links`` are folders with wheels that count beside
+    what the indexes list.
     """
 
     requirements: tuple[str, ...]
@@ -58,6 +59,7 @@ class ClosureRequest:
     sms: tuple[int, ...] = ()
     driver_cuda: str | None = None
     metadata: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+    links: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,12 +10,16 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
 
-from qresolve.closure.indexes import redact_url
+from qresolve.closure.indexes import redact_url, searched_urls
+from qresolve.http.credentials import without_login
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from qresolve.closure.indexes import UserIndexes
+    from qresolve.closure.request import NamedIndex
     from qresolve.http.client import HttpClient
+    from qresolve.lock.model import LockedWheel
 
 _ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
 _SHA256 = re.compile(r"(?:^|&)sha256=([0-9a-fA-F]{64})(?:&|$)")
@@ -127,7 +131,6 @@ def read_listing(project: str, url: str, client: HttpClient) -> Listing:
         InsecureRedirect: it leads from https to plain http.
     """
     from qresolve.closure.redirects import no_downgrade  # noqa: PLC0415
-    from qresolve.http.credentials import without_login  # noqa: PLC0415
     from qresolve.http.failures import HttpFailed  # noqa: PLC0415
     from qresolve.http.pages import read_page  # noqa: PLC0415
     from qresolve.http.retries import is_retriable_status  # noqa: PLC0415
@@ -145,6 +148,17 @@ def read_listing(project: str, url: str, client: HttpClient) -> Listing:
     files = parse_simple_json(text) if "json" in answer.headers.get("content-type", "") else parse_simple_html(text)
     absolute = tuple(replace(file, url=without_login(urljoin(base, file.url))) if file.url else file for file in files)
     return Listing(status=answer.status, files=absolute)
+
+
+def addresses_of(project: str, named: Iterable[NamedIndex], indexes: UserIndexes) -> tuple[str, ...]:
+    """The indexes that may list the project, without logins: its own first, and of those no page of links."""
+    own = [index.url for index in named if project in index.packages and not index.flat]
+    return tuple(dict.fromkeys(without_login(url) for url in (*own, *searched_urls(indexes))))
+
+
+def lists_wheel(files: Iterable[ProjectFile], wheel: LockedWheel) -> bool:
+    """Whether the locked wheel is among the files of an index."""
+    return any(file.filename == wheel.file and file.sha256 in (None, wheel.sha256) for file in files)
 
 
 def project_url(index: str, project: str) -> str:

@@ -131,6 +131,8 @@ def compile_command(uv: str, request: ClosureRequest, *, interpreter: str, platf
         free = {name for index in request.indexes if not index.upload_times for name in index.packages}
         for name in sorted(free):
             command += ["--exclude-newer-package", f"{name}=false"]
+    for folder in request.links:
+        command += ["--find-links", folder]
     if request.offline:
         command.append("--offline")
     return tuple(command)

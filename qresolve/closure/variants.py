@@ -72,13 +72,13 @@ class VariantRules:
 class VariantTarget:
     """What variants are chosen for. ``cuda`` is the newest CUDA release that may be taken, None: not known.
 
-    ``packages`` are the versions of the environment.
+    ``packages`` are the versions of the environment, None: not known yet, so that any may be there.
     """
 
     sms: tuple[int, ...]
     cuda: str | None
     machine: str
-    packages: Mapping[str, str]
+    packages: Mapping[str, str] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,6 +269,8 @@ class _Judge:
         if meaning == "image":
             return self._rank_image(value)
         if meaning == "package":
+            if self.target.packages is None:
+                return (-len(value),)
             have = self.target.packages.get(canonicalize_name(feature), "")
             return (-len(value),) if f"{have.partition('+')[0]}.".startswith(f"{value}.") else None
         wanted, have_cuda = _numbers(value), _numbers(self.target.cuda or "")
@@ -310,7 +312,7 @@ class _Judge:
         if meaning in ("cuda-at-least", "cuda-below"):
             return f"{name} does not go with CUDA {self.target.cuda or 'of an unknown release'}"
         if meaning == "package":
-            have = self.target.packages.get(canonicalize_name(feature))
+            have = (self.target.packages or {}).get(canonicalize_name(feature))
             return f"{name} does not go with {feature} {have}" if have else f"{name}: {feature} is not there"
         if any(key[0] == namespace for key in self.rules.baselines):
             return f"{name} is more than every {self.target.machine} has"

@@ -27,6 +27,11 @@ class LockedWheel:
     variant: str | None = None
     path: str | None = None
 
+    @property
+    def file(self) -> str:
+        """The file's name on the index: ``filename``, of a variant with its label."""
+        return self.filename if self.variant is None else f"{self.filename.removesuffix('.whl')}-{self.variant}.whl"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatedBecause:

@@ -75,6 +75,7 @@ def test_a_lane_is_a_cuda_release_up_to_its_minor_number(left: str, right: str, 
         ("2.15.0", "13.2", None),
         ("2.14.0", None, None),  # no lane was asked for: the engine's own build goes with what the default index has
         ("2.14.0", "12.9", "cu129"),
+        ("2.14.0", "12.9.1", "cu129"),
         ("2.14.0", "13.2", "cu132"),
         ("2.15.0", "13.0", "cu130"),
         ("2.9.1", "13.0", "cu130"),

@@ -252,3 +252,19 @@ def test_both_kinds_of_page_say_the_same(tmp_path: Path) -> None:
     (left,), (right,) = parse_simple_json(pages["json"]), parse_simple_html(pages["html"])
     assert (left.filename, left.requires_python, left.yanked) == (right.filename, right.requires_python, right.yanked)
     assert left.yanked == "a & b"
+
+
+@pytest.mark.parametrize(
+    ("words", "package", "specifiers"),
+    [
+        ("all versions of kern have only unsupported wheel variants and", "kern", ("",)),
+        ("kern==1.0 has only unsupported wheel variants and", "kern", ("==1.0",)),
+        ("kern>=1.0 has only unsupported wheel variants, we can", "kern", (">=1.0",)),
+    ],
+)
+def test_variants_alone_are_told_from_wheels_that_do_not_fit(
+    words: str, package: str, specifiers: tuple[str, ...]
+) -> None:
+    stderr = f"error: No solution found when resolving dependencies\n  cause: Because {words} so on."
+    facts = parse_failure(stderr)
+    assert (facts.reason, facts.package, facts.specifiers) == ("variants", package, specifiers)

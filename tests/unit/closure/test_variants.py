@@ -202,3 +202,17 @@ def test_the_name_of_the_metadata() -> None:
 def test_what_is_no_metadata_is_refused(text: str) -> None:
     with pytest.raises(BadVariants):
         parse_variants(text)
+
+
+def test_while_the_environment_is_not_known_any_release_of_a_dependency_may_be_there() -> None:
+    variants = {"t14": {"abi_dependency": {"torch": ["2.14"]}}, "gpu": {"nvidia": {"sm_arch": ["90a_real"]}}}
+    document = {"default-priorities": {"namespace": ["abi_dependency", "nvidia"]}, "variants": variants}
+    decisions = select_variant(
+        parse_variants(json.dumps(document)),
+        [f"demo-1.0-py3-none-any-{label}.whl" for label in variants],
+        target=VariantTarget(sms=(120,), cuda="13.0", machine="x86_64", packages=None),
+        ranks=target_tags("3.12", "x86_64", "2.35"),
+        rules=read_variant_rules(),
+        architectures=ARCHITECTURES,
+    )
+    assert {one.label: one.taken for one in decisions} == {"t14": True, "gpu": False}
