@@ -45,7 +45,7 @@ from qresolve.verify.probing import (
     probe_evidence,
     probes_for,
 )
-from qresolve.verify.rungs import RUNGS
+from qresolve.verify.rungs import NOTHING_THERE, RUNGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -276,14 +276,7 @@ def _not_looked_at(row: FormatRow, about: Sequence[Evidence], *, launching: bool
         if rung.number in seen:
             continue
         left_out = rung.launches and not launching
-        lines.append(
-            Evidence(
-                rung=rung.number,
-                binds=rung.binds,
-                subject=rung.looks_at,
-                outcome=Outcome.SKIPPED if left_out else Outcome.UNPROVED,
-                about=row,
-                why="nothing is launched under --static" if left_out else "there was nothing to look at",
-            )
-        )
+        outcome = Outcome.SKIPPED if left_out else Outcome.UNPROVED
+        why = "nothing is launched under --static" if left_out else NOTHING_THERE
+        lines.append(rung.observed(row, rung.looks_at, outcome, why=why))
     return lines

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from qresolve.verify.evidence import Binds, Outcome
+from qresolve.verify.rungs import NOTHING_THERE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -146,14 +147,20 @@ def _marks(evidence: Sequence[Evidence]) -> str:
 
 def reasons(report: VerifyReport) -> tuple[str, ...]:
     """What was not proved and why, each once, with the raw observation; what was let out on purpose is left out."""
-    lines: dict[str, list[str]] = {}
+    lines: dict[str, dict[str, None]] = {}
     for one in report.evidence:
         if one.about is None or one.outcome not in (Outcome.REFUTED, Outcome.UNPROVED):
             continue
+        if one.about.engine is None and one.why == NOTHING_THERE:
+            continue  # that no engine is installed says it all
         seen = f" [{one.seen}]" if one.seen else ""
         text = f"rung {one.rung} {one.outcome.value}: {one.subject}: {one.why or 'no reason was given'}{seen}"
-        lines.setdefault(text, []).append(f"{one.about} on {one.about.arch}")
-    return tuple(f"{', '.join(dict.fromkeys(rows))}: {text}" for text, rows in lines.items())
+        lines.setdefault(text, {})[f"{one.about} on {one.about.arch}"] = None
+    every = {f"{verdict.about} on {verdict.about.arch}" for verdict in report.verdicts}
+    return tuple(
+        f"{'every format' if len(rows) > 1 and every == set(rows) else ', '.join(rows)}: {text}"
+        for text, rows in lines.items()
+    )
 
 
 def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -53,3 +53,6 @@ OPERATION = Rung(number=8, looks_at="the engine's own operation launched", binds
 
 RUNGS = (IMAGES, FAMILIES, INSTRUCTIONS, PREDICATES, SELECTION, TOOLCHAIN, LAUNCH, OPERATION)
 STATIC = tuple(rung for rung in RUNGS if not rung.launches)
+
+NOTHING_THERE = "there was nothing to look at"
+"""Why a rung is unproved that nobody could look at."""

@@ -7,6 +7,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+from qresolve.verify.evidence import Binds, Evidence, FormatRow, Outcome, Verdict, VerifiedEnvironment, VerifyReport
+from qresolve.verify.report import format_header, format_rows, plain_table
+
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = (DOCS / "h200.md").read_text(encoding="utf-8")
 RECORDED: dict[str, Any] = json.loads((DOCS / "measured" / "h200.json").read_text(encoding="utf-8"))
@@ -51,3 +54,37 @@ def test_nothing_is_claimed_of_a_gpu_that_was_not_there() -> None:
     for one in RECORDED["probes"]:
         for device in one.get("launched", {}).get("devices", ()):
             assert device["name"] == "NVIDIA H200"
+
+
+def test_the_table_of_verify_is_that_of_its_recorded_report() -> None:
+    recorded = json.loads((DOCS / "measured" / "h200-verify.json").read_text(encoding="utf-8"))
+
+    def about(one: dict[str, Any]) -> FormatRow:
+        return FormatRow(
+            format=one["format"],
+            scheme=one["scheme"],
+            role=one["role"],
+            arch=one["arch"],
+            engine=one["engine"],
+            wanted="",
+        )
+
+    report = VerifyReport(
+        target=None,
+        environment=VerifiedEnvironment(**recorded["environment"]),
+        evidence=tuple(
+            Evidence(
+                rung=one["rung"], binds=Binds(one["binds"]), subject=one["subject"], outcome=Outcome(one["outcome"]),
+                about=about(one) if one["format"] else None,
+            )
+            for one in recorded["evidence"]
+        ),
+        verdicts=tuple(
+            Verdict(
+                about=about(one), verdict=one["verdict"], level=one["level"], holds=one["holds"], route=one["route"]
+            )
+            for one in recorded["verdicts"]
+        ),
+    )  # fmt: skip
+    assert plain_table(format_header(), format_rows(report)) in PAGE
+    assert not any(verdict.holds for verdict in report.verdicts)

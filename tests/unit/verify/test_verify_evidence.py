@@ -29,8 +29,8 @@ from qresolve.verify.operating import judge_operation, operation_evidence
 from qresolve.verify.plugins import engine_plugin, library_plugin
 from qresolve.verify.plugins.humming import layer_of
 from qresolve.verify.probing import Launched, judge_launch, launch_evidence
-from qresolve.verify.report import to_mapping
-from qresolve.verify.rungs import RUNGS, STATIC
+from qresolve.verify.report import reasons, to_mapping
+from qresolve.verify.rungs import NOTHING_THERE, RUNGS, SELECTION, STATIC
 from qresolve.verify.selection import Picked
 from tests.fake_engine import DATA
 from tests.unit.kernels.probes_support import KERNELS
@@ -334,3 +334,23 @@ def test_plugins_are_there_for_what_they_say() -> None:
 def test_humming_is_asked_for_what_the_scheme_is(key: str, layer: dict[str, object] | None) -> None:
     found = layer_of(schemes_by_key()[key], dtype="bf16")
     assert found == (None if layer is None else {**layer, "c_dtype": "bfloat16"})
+
+
+def test_where_no_engine_is_installed_that_is_said_once_for_every_format() -> None:
+    rows = [
+        FormatRow(format=name, scheme="w8a8", role="dense", arch="sm90", wanted="native") for name in ("fp8", "int8")
+    ]
+    evidence = [
+        rung.observed(row, rung.looks_at, Outcome.UNPROVED, why="no engine" if rung is SELECTION else NOTHING_THERE)
+        for row in rows
+        for rung in STATIC
+    ]
+    report = VerifyReport(
+        target=None,
+        environment=VerifiedEnvironment(
+            python="python", version="3.12.1", prefix=".venv", distributions=0, unfinished_install=False
+        ),
+        evidence=tuple(evidence),
+        verdicts=tuple(join(row, None, [one for one in evidence if one.about == row], launching=False) for row in rows),
+    )
+    assert reasons(report) == (f"every format: rung 5 unproved: {SELECTION.looks_at}: no engine",)
