@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from qresolve.builds import build_for, same_lane
 from qresolve.closure.request import NamedIndex
 from qresolve.errors import NoResolution
+from qresolve.knowledge.engine import read_releases
 from qresolve.knowledge.indexes import EngineBuild
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from qresolve.knowledge.indexes import IndexBook, KnownIndex
     from qresolve.knowledge.records import Engine, PackageIndex, Release
@@ -50,19 +52,21 @@ def no_build(engine: Engine, cuda: str, book: IndexBook) -> tuple[str, str]:
     )
 
 
-def take_lane(question: Question, book: IndexBook) -> tuple[str, ...]:
+def take_lane(question: Question, book: IndexBook, *, runs: Callable[[str], bool] = lambda _: True) -> tuple[str, ...]:
     """Where a CUDA lane is asked for, leave only releases with a build for it, other builds than the default included.
 
-    A release whose wheel the user gives is taken to be of that lane until the wheel is opened. Returns what is to be
-    said of the newest release where it has none.
+    Where none is, a release whose default build the driver does not run (``runs``, of a CUDA release) is taken in the
+    newest build that it does run. A release whose wheel the user gives is taken to be of the asked lane until the wheel
+    is opened. Returns what is to be said of the newest release where it has none.
 
     Raises:
         NoResolution: no known release has one.
     """
     cuda = question.target.cuda
-    if cuda is None:
-        return ()
     question.builds = book.builds
+    if cuda is None:
+        question.lanes.update(_lanes_of_driver(question, book, runs))
+        return ()
     if question.engine_version is not None:
         engine = question.engine(question.engine_version)
         if engine.distribution in question.supplied:
@@ -80,6 +84,20 @@ def take_lane(question: Question, book: IndexBook) -> tuple[str, ...]:
         said = (message,)
     question.excluded.update(set(question.releases()) - set(fitting))
     return said
+
+
+def _lanes_of_driver(question: Question, book: IndexBook, runs: Callable[[str], bool]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for release in read_releases(question.engine_name):
+        builds = [
+            build.cuda
+            for build in book.builds
+            if build.engine == question.engine_name and Version(build.version) == Version(release.version)
+        ]
+        fitting = [cuda for cuda in builds if runs(cuda)]
+        if fitting and not runs(release.cuda):
+            found[release.version] = max(fitting, key=Version)
+    return found
 
 
 def indexes_of(

@@ -22,20 +22,20 @@ from qresolve.gates import leaves
 from qresolve.judging import Answer, answer, answer_for
 from qresolve.knowledge.indexes import read_indexes
 from qresolve.knowledge.load import digest_of
-from qresolve.lanes import indexes_of, no_build, pair_constraints, take_lane
+from qresolve.lanes import indexes_of, pair_constraints, take_lane
 from qresolve.ledger import ClosureFailed, Ledger
 from qresolve.lock.model import GatedBecause, Lock, LockedFormat, LockedPackage, LockedTarget
 from qresolve.model.asking import recorded_facts
 from qresolve.opening import take_closed
+from qresolve.release_fit import architectures_of, check_release, driver_cuda, driver_runs
 from qresolve.report.lock_text import refusal
 from qresolve.resolution import Core, Impossible, Resolution, solve
-from qresolve.target.drivers import describe_answer, driver_floor, driver_supports, highest_cuda, parse_driver
+from qresolve.target.drivers import driver_floor
 from qresolve.wheels.index import cuda_toolkit_pins, read_row_of_wheel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from qresolve.arch import Architecture
     from qresolve.edges import Edges
     from qresolve.explain import RowView
     from qresolve.facts import Value
@@ -83,7 +83,7 @@ def make_lock(question: Question, request: LockRequest, edges: Edges, cuda_relea
     ledger = Ledger()
     failures: list[NoResolution] = []
     skipped: list[str] = []
-    skipped += take_lane(question, read_indexes())
+    skipped += take_lane(question, read_indexes(), runs=driver_runs(question, cuda_releases))
     for _ in range(MOST_CLOSURES):
         if not question.releases():
             raise failures[0]
@@ -167,50 +167,6 @@ def _check_added(question: Question, engine: Engine, solved: Resolution, package
             raise NoResolution(f"package.{name} = {assumed} was assumed, and in the closed set it is {found}")
 
 
-def check_release(question: Question, engine: Engine, cuda_releases: CudaReleases) -> None:
-    """Refuse a release that the target's Python, CUDA lane or driver cannot run.
-
-    Raises:
-        NoResolution: with what stands in the way.
-    """
-    release, target = engine.release, question.target
-    name = f"{engine.name} {release.version}"
-    if not release.requires_python.contains(target.python, prereleases=True):
-        wanted = next((f"3.{minor}" for minor in range(9, 20) if release.requires_python.contains(f"3.{minor}")), None)
-        raise NoResolution(
-            f"{name} needs Python {release.requires_python}, and the target has {target.python}",
-            hint=f"--python {wanted}" if wanted else None,
-        )
-    if target.cuda is not None and not same_lane(target.cuda, release.cuda):
-        message, hint = no_build(engine, target.cuda, read_indexes())
-        raise NoResolution(message, hint=hint)
-    if target.driver is None:
-        return
-    driver = parse_driver(target.driver)
-    cuda = release.cuda
-    for gpu in target.gpus:
-        support = driver_supports(
-            cuda,
-            driver,
-            cuda_releases,
-            kind=gpu.kind,
-            uses_ptx=False,
-            architecture=question.architectures.find(gpu.sm),
-        )
-        if support.blocks:
-            raise NoResolution(
-                f"{name} runs on CUDA {cuda}, and driver {target.driver} does not on {gpu.name}: "
-                f"{describe_answer(support)}",
-                hint=f"--driver {driver_floor(cuda, cuda_releases, _architectures(question)) or cuda}",
-            )
-
-
-def driver_cuda(question: Question, cuda_releases: CudaReleases) -> str | None:
-    """The newest CUDA release that the target's driver runs; None where the driver is not known."""
-    given = question.target.driver
-    return None if given is None else highest_cuda(parse_driver(given), cuda_releases)
-
-
 def closure_request(question: Question, request: LockRequest, engine: Engine, solved: Resolution) -> ClosureRequest:
     """What uv is asked: the engine at its release with the packages that the ways add."""
     added = _added(solved)
@@ -221,7 +177,7 @@ def closure_request(question: Question, request: LockRequest, engine: Engine, so
     # What was assumed of the environment is made so.
     assumed = assumed_packages(question.assumed)
     requirements += [f"{name}=={version}" for name, version in assumed.items() if version != ABSENT]
-    target, book = question.target, read_indexes()
+    target, book, lane = question.target, read_indexes(), question.lane(engine.release.version)
     return ClosureRequest(
         requirements=tuple(requirements),
         excludes=tuple(name for name, version in assumed.items() if version == ABSENT),
@@ -230,7 +186,7 @@ def closure_request(question: Question, request: LockRequest, engine: Engine, so
         machine=target.machine,
         glibc=target.glibc,
         cutoff=request.cutoff,
-        indexes=indexes_of(request.indexes, engine.index, engine=engine, cuda=target.cuda, book=book),
+        indexes=indexes_of(request.indexes, engine.index, engine=engine, cuda=lane, book=book),
         offline=request.offline,
         cuda=engine.release.cuda,
         gated=engine.gated,
@@ -290,6 +246,10 @@ def index_records(closure: Closure) -> dict[str, str]:
 
 def _notes(question: Question, request: LockRequest, engine: Engine, edges: Edges) -> tuple[str, ...]:
     passed_over = question.passed_over(engine.release)
+    if (lane := question.lanes.get(engine.release.version)) is not None:
+        build = f"{engine.name} {engine.release.version} is taken in its build for CUDA {lane}"
+        why = f"driver {question.target.driver} does not run that of the default index"
+        passed_over = (f"{build}: {why}", *passed_over)
     if question.engine_version is not None or request.offline:
         return passed_over
     known = engine.releases[0].version
@@ -326,18 +286,10 @@ def _lock_of(
         requested=request.requested,
         assumed=recorded_facts(question.model, question.workload, question.reference, question.assumed),
         allowed=tuple(sorted({item.text for item in question.allowances})),
-        driver_floor=driver_floor(engine.release.cuda, cuda_releases, _architectures(question)),
+        driver_floor=driver_floor(engine.release.cuda, cuda_releases, architectures_of(question)),
         cutoff=request.cutoff,
         workload=question.workload.name,
         data=tuple(found.records.items()),
-    )
-
-
-def _architectures(question: Question) -> tuple[Architecture, ...]:
-    return tuple(
-        found
-        for sm in sorted({gpu.sm for gpu in question.target.gpus})
-        if (found := question.architectures.find(sm)) is not None
     )
 
 

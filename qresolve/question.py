@@ -46,10 +46,11 @@ if TYPE_CHECKING:
 class Question:
     """One request against one target, with the records it needs loaded on demand.
 
-    ``builds`` are builds of releases for another CUDA, to be taken where the target asks for it. They were not
-    measured, so their images are unknown; with ``opens`` the wheels will be opened once they are resolved, and until
-    then those of the default build stand for them. ``compiled`` are releases whose own wheel was opened and shows its
-    CUDA, ``unmeasured`` those of which a build is judged that nobody opened.
+    ``builds`` are builds of releases for another CUDA, to be taken where the target asks for it, or (``lanes``, by
+    release) where its driver does not run the default index's. They were not measured, so their images are unknown;
+    with ``opens`` the wheels will be opened once they are resolved, and until then those of the default build stand
+    for them. ``compiled`` are releases whose own wheel was opened and shows its CUDA, ``unmeasured`` those of which a
+    build is judged that nobody opened.
     """
 
     book: FormatBook
@@ -73,18 +74,23 @@ class Question:
     excluded: set[str] = field(default_factory=set)
     supplied: frozenset[str] = frozenset()
     builds: tuple[EngineBuild, ...] = ()
+    lanes: dict[str, str] = field(default_factory=dict)
     opens: bool = False
     compiled: set[str] = field(default_factory=set)
     unmeasured: set[str] = field(default_factory=set)
     _engines: dict[str, Engine] = field(default_factory=dict)
     _benches: dict[tuple[str, str, bool], Bench | None] = field(default_factory=dict)
 
+    def lane(self, release: str) -> str | None:
+        """The CUDA whose build of a release is asked for; None: the default index's."""
+        return self.target.cuda or self.lanes.get(release)
+
     def engine(self, release: str) -> Engine:
         """The engine's records for a release."""
         if release not in self._engines:
             self._engines[release] = load_engine(self.engine_name, release)
         loaded = self._engines[release]
-        build = build_for(self.builds, loaded.name, release, self.target.cuda)
+        build = build_for(self.builds, loaded.name, release, self.lane(release))
         if build is None or release in self.compiled or same_lane(build.cuda, loaded.release.cuda):
             return loaded
         if not self.opens:

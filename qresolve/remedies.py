@@ -43,7 +43,7 @@ def with_remedies(question: Question, release: str, row: Row, found: RowView) ->
         elif release in question.unmeasured:
             remedies.append(
                 Remedy(
-                    say=f"{engine} for CUDA {question.target.cuda} is another build than the one that was measured; "
+                    say=f"{engine} for CUDA {question.lane(release)} is another build than the one that was measured; "
                     "`lock` opens its wheel and judges what is in it",
                     run=f"qresolve lock {same} --formats {found.selector}",
                 )

@@ -32,9 +32,11 @@ def run(arguments: argparse.Namespace) -> int:
     from qresolve.judging import answer  # noqa: PLC0415
     from qresolve.knowledge.indexes import read_indexes  # noqa: PLC0415
     from qresolve.lanes import take_lane  # noqa: PLC0415
+    from qresolve.release_fit import driver_runs  # noqa: PLC0415
+    from qresolve.target.drivers import read_cuda_releases  # noqa: PLC0415
 
     question = read_question(arguments)
-    for line in take_lane(question, read_indexes()):
+    for line in take_lane(question, read_indexes(), runs=driver_runs(question, read_cuda_releases())):
         print(line, file=sys.stderr)
     found = answer(question)
     if arguments.json:
@@ -54,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
 def warn_of_refusal(question: Question, found: Answer) -> None:
     """Say on stderr when `lock` would refuse the judged release for this target: verdicts do not look at that."""
     from qresolve.errors import NoResolution  # noqa: PLC0415
-    from qresolve.locking import check_release  # noqa: PLC0415
+    from qresolve.release_fit import check_release  # noqa: PLC0415
     from qresolve.target.drivers import read_cuda_releases  # noqa: PLC0415
 
     target = question.target

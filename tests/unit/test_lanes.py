@@ -21,9 +21,13 @@ from qresolve.lanes import (
     take_lane,
 )
 from qresolve.question import ask_question
+from qresolve.release_fit import driver_runs
+from qresolve.target.drivers import read_cuda_releases
 from qresolve.target.target import build_target, read_target_data
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from qresolve.closure.request import NamedIndex
     from qresolve.knowledge.records import Engine
     from qresolve.question import Question
@@ -205,3 +209,57 @@ def test_a_wheel_that_the_user_gives_is_of_the_lane_he_asks_for() -> None:
     other = question("vllm==0.33.0")
     take_lane(other, BOOK)
     assert other.engine("0.33.0").release.cuda == "13.0"
+
+
+# ---------------------------------------------------------------- by the driver
+
+
+def only(*cudas: str) -> Callable[[str], bool]:
+    return lambda cuda: cuda in cudas
+
+
+def test_a_driver_that_does_not_run_the_default_build_takes_the_build_that_it_runs() -> None:
+    asked = question(cuda=None)
+    assert take_lane(asked, BOOK, runs=only("12.8", "12.9")) == ()
+    assert asked.lane("0.21.0") == "12.9"
+    assert asked.engine("0.21.0").release.cuda == "12.9"
+    assert asked.lane("0.33.0") is None, "there is no other build of it"
+    assert asked.lane("0.19.0") is None, "its own build runs"
+    assert (
+        chosen(asked.engine("0.21.0"), asked.lane("0.21.0"))["pytorch"][0] == "https://download.pytorch.org/whl/cu129"
+    )
+
+
+@pytest.mark.parametrize("cudas", [("12.9", "13.0"), (), ("13.0",)])
+def test_a_driver_that_runs_the_default_build_or_none_changes_nothing(cudas: tuple[str, ...]) -> None:
+    asked = question(cuda=None)
+    take_lane(asked, BOOK, runs=only(*cudas))
+    assert asked.lanes == {}
+    assert asked.engine("0.21.0").release.cuda == "13.0"
+
+
+def test_a_lane_that_is_asked_for_comes_before_that_of_the_driver() -> None:
+    asked = question("vllm==0.21.0", cuda="13.0")
+    take_lane(asked, BOOK, runs=only("12.9"))
+    assert asked.lane("0.21.0") == "13.0"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "driver", "thirteen"),
+    [
+        ("rtx5090", "575.57.08", False),
+        ("rtx5090", "580.95.05", True),
+        ("rtx5090", None, True),  # an unknown driver blocks nothing
+        ("h200", "575.57.08", True),  # with the forward compatibility package of data-centre GPUs
+        ("h200,rtx5090", "575.57.08", False),
+    ],
+)
+def test_which_cuda_a_driver_runs(gpu: str, driver: str | None, thirteen: bool) -> None:
+    data = read_target_data()
+    asked = ask_question(
+        formats=["nvfp4"],
+        target=build_target(gpu=[gpu], data=data, driver=driver),
+        architectures=data.architectures,
+    )
+    runs = driver_runs(asked, read_cuda_releases())
+    assert (runs("12.9"), runs("13.0")) == (True, thirteen)

@@ -106,6 +106,18 @@ def test_without_a_release_the_newest_of_the_lane_is_taken_and_the_newer_one_is_
     assert f"the last known release with one is {OLD}" in said
 
 
+def test_an_old_driver_takes_the_build_that_it_runs_and_says_so(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.own.add(engine(OF_CUDA_12, f"{OLD}+cu129"))
+    asked = ["lock", "--gpu", "rtx5090", "--formats", "nvfp4", "--driver", "575.57.08"]
+    assert main([*asked, "--engine", f"vllm=={OLD}", *place.indexes]) == 0
+    assert packages()["vllm"]["version"] == f"{OLD}+cu129"
+    assert packages()["torch"]["version"] == f"{version_of('torch', OLD)}+cu129"
+    assert locked()["tool"]["qresolve"]["target"]["cuda"] == "12.9"
+    assert f"vllm {OLD} is taken in its build for CUDA 12.9: driver 575.57.08" in capsys.readouterr().err
+
+
 def test_a_build_of_the_lane_without_the_kernel_is_not_native(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     """What the default index's build of that release has says nothing of another build."""
     place.own.add(engine(OF_CUDA_12, f"{OLD}+cu129", at="vllm/_other.abi3.so"))
