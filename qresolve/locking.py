@@ -9,12 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from packaging.version import Version
+
 from qresolve.builds import same_lane
 from qresolve.classes import CLASSES
 from qresolve.closure.failure import ClosureFailure
 from qresolve.closure.lockstep import read_lockstep_rules
 from qresolve.closure.request import Closure, ClosureRequest, NamedIndex
 from qresolve.errors import LowerClass, NoResolution, QResolveError, Refuted, Unproved
+from qresolve.facts import ABSENT
 from qresolve.gates import leaves
 from qresolve.judging import Answer, answer, answer_for
 from qresolve.knowledge.indexes import read_indexes
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from qresolve.arch import Architecture
     from qresolve.edges import Edges
     from qresolve.explain import RowView
+    from qresolve.facts import Value
     from qresolve.knowledge.records import Engine, PackageIndex
     from qresolve.question import Question
     from qresolve.target.drivers import CudaReleases
@@ -115,7 +119,7 @@ def make_lock(question: Question, request: LockRequest, edges: Edges, cuda_relea
             if again.release != solved.release or _added(again) - _added(solved):
                 continue
             solved = again
-        _check_added(engine, solved, packages)
+        _check_added(question, engine, solved, packages)
         found = answer_for(question, solved)
         for row in found.rows:
             if not row.holds:
@@ -151,12 +155,16 @@ def _added(solved: Resolution) -> set[str]:
     return {key for key, _ in solved.assignment if key.startswith("package.")}
 
 
-def _check_added(engine: Engine, solved: Resolution, packages: Mapping[str, str]) -> None:
-    """Refuse a closure without a package that a way adds."""
+def _check_added(question: Question, engine: Engine, solved: Resolution, packages: Mapping[str, str]) -> None:
+    """Refuse a closure without a package that a way adds, or with others than were assumed."""
     missing = sorted(_added(solved) - {f"package.{name}" for name in packages})
     if missing:
         names = ", ".join(key.removeprefix("package.") for key in missing)
         raise NoResolution(f"{engine.distribution} {solved.release} was asked for with {names}, and did not bring it")
+    for name, assumed in assumed_packages(question.assumed).items():
+        found = packages.get(name, ABSENT)
+        if found != assumed and (ABSENT in (found, assumed) or Version(found).public != Version(assumed).public):
+            raise NoResolution(f"package.{name} = {assumed} was assumed, and in the closed set it is {found}")
 
 
 def check_release(question: Question, engine: Engine, cuda_releases: CudaReleases) -> None:
@@ -210,9 +218,13 @@ def closure_request(question: Question, request: LockRequest, engine: Engine, so
     requirements = [f"{engine.distribution}=={engine.release.version}"]
     for provision in provisions:
         requirements += provision.requirements
+    # What was assumed of the environment is made so.
+    assumed = assumed_packages(question.assumed)
+    requirements += [f"{name}=={version}" for name, version in assumed.items() if version != ABSENT]
     target, book = question.target, read_indexes()
     return ClosureRequest(
         requirements=tuple(requirements),
+        excludes=tuple(name for name, version in assumed.items() if version == ABSENT),
         constraints=(*engine.release.constraints, *pair_constraints(engine, requirements, book), *request.wheels),
         python=target.python,
         machine=target.machine,
@@ -224,6 +236,12 @@ def closure_request(question: Question, request: LockRequest, engine: Engine, so
         gated=engine.gated,
         sms=tuple(sorted({gpu.sm for gpu in target.gpus})),
     )
+
+
+def assumed_packages(assumed: Mapping[str, Value]) -> dict[str, str]:
+    """The packages of ``--assume package.NAME=VERSION`` with their versions, or absent."""
+    found = {key: str(value) for key, value in assumed.items() if key.startswith("package.")}
+    return {key.removeprefix("package."): value for key, value in sorted(found.items())}
 
 
 def _close(asked: ClosureRequest, engine: Engine, edges: Edges) -> Closure:

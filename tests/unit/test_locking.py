@@ -246,3 +246,41 @@ def test_a_wheel_of_the_same_name_that_was_not_measured_is_not_native_by_its_own
         _lock(question, _edges(rebuilt))
     assert caught.value.exit_code in {4, 7}
     assert make_lock(_question("sm100", "nvfp4"), LockRequest(requested=()), _edges(), read_cuda_releases()).lock
+
+
+CUBIN = "package.flashinfer-cubin"
+
+
+def test_a_package_that_is_assumed_is_asked_for_and_one_that_is_assumed_away_is_left_out() -> None:
+    asked: list[ClosureRequest] = []
+
+    def close(request: ClosureRequest) -> Closure:
+        asked.append(request)
+        return _closed(request, {"flashinfer-cubin": "0.7.2.post1", "ninja": None})
+
+    question = _assuming(f"{CUBIN}=0.7.2.post1", "package.ninja=absent")
+    make_lock(question, LockRequest(requested=()), _edges(close), read_cuda_releases())
+    assert "flashinfer-cubin==0.7.2.post1" in asked[0].requirements
+    assert asked[0].excludes == ("ninja",)
+    bound = {package: index.url for index in asked[0].indexes for package in index.packages}
+    assert bound["flashinfer-cubin"] == "https://flashinfer.ai/whl"
+
+
+@pytest.mark.parametrize("found", [None, "0.7.1"])
+def test_a_lock_never_holds_by_a_package_that_is_only_assumed(found: str | None) -> None:
+    question = _assuming(f"{CUBIN}=0.7.2.post1")
+    edges = _edges(lambda request: _closed(request, {"flashinfer-cubin": found}))
+    with pytest.raises(NoResolution, match=r"0\.7\.2\.post1 was assumed, and in the closed set it is (absent|0\.7\.1)"):
+        make_lock(question, LockRequest(requested=()), edges, read_cuda_releases())
+
+
+def _assuming(*facts: str) -> Question:
+    data = read_target_data()
+    target = build_target(gpu=["sm120"], data=data)
+    return ask_question(
+        formats=["nvfp4"],
+        target=target,
+        architectures=data.architectures,
+        engine=f"vllm=={NEWEST}",
+        assume=facts,
+    )

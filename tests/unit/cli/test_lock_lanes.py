@@ -209,6 +209,32 @@ def test_a_jit_cache_of_another_lane_is_refused(place: Place, capsys: pytest.Cap
     assert not Path("pylock.toml").exists()
 
 
+def test_flashinfers_cubin_is_locked_from_its_index_where_it_is_asked_for(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With it vLLM 0.30.0 finds FlashInfer, whose MXFP4 kernel for sm100 needs no nvcc."""
+    release = "0.30.0"
+    flashinfer = version_of("flashinfer-python", release)
+    place.default.add(*stack(release), make_wheel("flashinfer-cubin", "99.0"))
+    place.own.add(make_wheel("flashinfer-cubin", flashinfer), upload_time=None)
+    asked = ["lock", "--gpu", "sm100", "--machine", "x86_64", "--formats", "mxfp4", "--engine", f"vllm=={release}"]
+    assert main(asked) == 4
+    index = ["--index", f"flashinfer={place.own.url}=flashinfer-cubin"]
+    assert main([*asked, "--assume", f"package.flashinfer-cubin={flashinfer}", *index]) == 0
+    assert packages()["flashinfer-cubin"]["version"] == flashinfer
+    assert packages()["flashinfer-cubin"]["index"] == place.own.url
+    (row,) = locked()["tool"]["qresolve"]["formats"]
+    assert (row["verdict"], row["route"]) == ("native", "FlashInferMxFp4LinearKernel")
+
+
+def test_a_package_that_is_assumed_away_is_not_in_the_lock(place: Place) -> None:
+    asked = ["lock", "--gpu", "sm120", "--formats", "nvfp4"]
+    assert main(asked) == 0
+    assert "ninja" in packages()
+    assert main([*asked, "--assume", "package.ninja=absent"]) == 0
+    assert "ninja" not in packages()
+
+
 # ---------------------------------------------------------------- variant wheels
 
 OTHERS = {
