@@ -58,7 +58,13 @@ def parse_simple_json(text: str) -> tuple[ProjectFile, ...]:
     except (json.JSONDecodeError, RecursionError):
         return ()
     rows = document.get("files", ()) if isinstance(document, dict) else ()
-    return tuple(_parse_row(row) for row in rows if isinstance(row, dict) and isinstance(row.get("filename"), str))
+    named = (row for row in rows if isinstance(row, dict) and isinstance(row.get("filename"), str))
+    return tuple(_parse_row(row) for row in named if _is_file_name(row["filename"]))
+
+
+def _is_file_name(text: str) -> bool:
+    """Whether it names a file and no way to another folder: an index is not trusted."""
+    return text not in ("", ".", "..") and not any(letter in text for letter in "/\\\0")
 
 
 def _parse_row(row: dict[str, Any]) -> ProjectFile:
@@ -84,12 +90,13 @@ class _Anchors(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = dict(attrs)
         href = values.get("href")
-        if tag != "a" or not href:
+        filename = unquote(urlsplit(href or "").path.rsplit("/", 1)[-1])
+        if tag != "a" or not href or not _is_file_name(filename):
             return
         requires = values.get("data-requires-python")
         self.files.append(
             ProjectFile(
-                filename=unquote(urlsplit(href).path.rsplit("/", 1)[-1]),
+                filename=filename,
                 requires_python=html.unescape(requires) if requires else None,
                 yanked=(values["data-yanked"] or "") if "data-yanked" in values else None,
                 url=href.partition("#")[0],

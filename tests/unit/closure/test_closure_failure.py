@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -241,6 +243,15 @@ def test_a_proposed_glibc_is_higher_and_works(tags: list[str], minor: int) -> No
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"files": [1, {"x": 2}]}', "[" * 100_000])
 def test_a_page_that_is_none_has_no_files(text: str) -> None:
     assert parse_simple_json(text) == ()
+
+
+@pytest.mark.parametrize("name", ["x-1-1/../../y-py3-none-any.whl", "..", "", "x\\y.whl", "x\0.whl"])
+def test_a_name_that_leads_to_another_folder_is_no_file(name: str) -> None:
+    good = "x-1-py3-none-any.whl"
+    page = json.dumps({"files": [{"filename": name, "url": "a"}, {"filename": good, "url": "b"}]})
+    assert [file.filename for file in parse_simple_json(page)] == [good]
+    links = "".join(f'<a href="files/{quote(one, safe="")}">x</a>' for one in (name, good))
+    assert [file.filename for file in parse_simple_html(links)] == [good]
 
 
 def test_both_kinds_of_page_say_the_same(tmp_path: Path) -> None:
