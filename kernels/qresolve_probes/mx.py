@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qresolve_probes.inputs import codes_with_edges
+from qresolve_probes.inputs import codes_with_edges, rows_of, with_byte
+from qresolve_probes.layouts import pack_float32
+from qresolve_probes.probe import Inputs
 
 try:
     import triton
@@ -19,7 +21,9 @@ except ImportError:
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from qresolve_probes.probe import Shape
 
 E8M0_USUAL = tuple(range(122, 130))  # 1/32 to 4
 E8M0_EDGES = (107, 147)  # 2^-20 and 2^20
@@ -33,6 +37,41 @@ def e8m0_scales(source: random.Random, count: int) -> bytes:
 def scaled(values: Sequence[float], scales: Sequence[float], group: int) -> list[float]:
     """Each value with the scale of its group; rows are whole groups."""
     return [value * scales[position // group] for position, value in enumerate(values)]
+
+
+def decode_groups(
+    inputs: Inputs, element: Callable[[int], float], codes: Callable[[bytes], Sequence[int]],
+    scale: Callable[[int], float], group: int,
+) -> list[list[Sequence[float]]]:  # fmt: skip
+    """A and B by rows, each value with the scale of its group. ``codes`` are the elements of a buffer."""
+    sides = []
+    for name in "ab":
+        values = [element(code) for code in codes(inputs.buffers[name])]
+        scales = [scale(code) for code in inputs.buffers[f"scale_{name}"]]
+        sides.append(rows_of(scaled(values, scales, group), inputs.shape.k))
+    return sides
+
+
+def spoil_scale(inputs: Inputs, usual: Sequence[int], step: int) -> Inputs:
+    """An ordinary scale of B, the largest of those, one exponent ``step`` of its code higher."""
+    scales = inputs.buffers["scale_b"]
+    place = scales.index(max(usual))
+    return with_byte(inputs, "scale_b", place, scales[place] + step)
+
+
+def make_e8m0(source: random.Random, shape: Shape, codes: Callable[[random.Random, int], bytes], group: int) -> Inputs:
+    """A, B, their e8m0 scales, and a factor of one."""
+    groups = shape.k // group
+    return Inputs(
+        shape,
+        {
+            "a": codes(source, shape.m * shape.k),
+            "b": codes(source, shape.n * shape.k),
+            "scale_a": e8m0_scales(source, shape.m * groups),
+            "scale_b": e8m0_scales(source, shape.n * groups),
+            "factor": pack_float32([1.0]),
+        },
+    )
 
 
 kernel = None

@@ -10,47 +10,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qresolve_probes.fp8 import codes
-from qresolve_probes.inputs import rows_of, with_byte
-from qresolve_probes.layouts import decode_e4m3, decode_e8m0, pack_float32
-from qresolve_probes.mx import E8M0_USUAL, e8m0_scales, kernel, scaled
-from qresolve_probes.probe import FLOAT32, HOPPER_FP8, Decoded, Inputs, Probe, Rounding, Shape
+from qresolve_probes.layouts import decode_e4m3, decode_e8m0
+from qresolve_probes.mx import E8M0_USUAL, decode_groups, kernel, make_e8m0, spoil_scale
+from qresolve_probes.probe import FLOAT32, HOPPER_FP8, Decoded, Probe, Rounding
 
 if TYPE_CHECKING:
     import random
+
+    from qresolve_probes.probe import Inputs, Shape
 
 GROUP = 32
 
 
 def make(source: random.Random, shape: Shape) -> Inputs:
     """A, B and their scales."""
-    groups = shape.k // GROUP
-    return Inputs(
-        shape,
-        {
-            "a": codes(source, shape.m * shape.k),
-            "b": codes(source, shape.n * shape.k),
-            "scale_a": e8m0_scales(source, shape.m * groups),
-            "scale_b": e8m0_scales(source, shape.n * groups),
-            "factor": pack_float32([1.0]),
-        },
-    )
+    return make_e8m0(source, shape, codes, GROUP)
 
 
 def decode(inputs: Inputs) -> Decoded:
     """Values with their scales."""
-    sides = []
-    for name in "ab":
-        values = [decode_e4m3(code) for code in inputs.buffers[name]]
-        scales = [decode_e8m0(code) for code in inputs.buffers[f"scale_{name}"]]
-        sides.append(rows_of(scaled(values, scales, GROUP), inputs.shape.k))
-    return Decoded(*sides)
+    return Decoded(*decode_groups(inputs, decode_e4m3, list, decode_e8m0, GROUP))
 
 
 def spoil(inputs: Inputs) -> Inputs:
     """An ordinary scale of B, the largest of those, one exponent step higher."""
-    scales = inputs.buffers["scale_b"]
-    place = scales.index(max(E8M0_USUAL))
-    return with_byte(inputs, "scale_b", place, scales[place] + 1)
+    return spoil_scale(inputs, E8M0_USUAL, 1)
 
 
 PROBE = Probe(

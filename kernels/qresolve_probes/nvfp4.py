@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from qresolve_probes.inputs import codes_with_edges, rows_of, with_byte
+from qresolve_probes.inputs import codes_with_edges
 from qresolve_probes.layouts import decode_e2m1, decode_e4m3, pack_float32, unpack_float32, unpack_nibbles
-from qresolve_probes.mx import kernel, scaled
+from qresolve_probes.mx import decode_groups, kernel, spoil_scale
 from qresolve_probes.mxfp4 import codes
 from qresolve_probes.probe import FLOAT32, Decoded, Inputs, Probe, Rounding, Shape
 
@@ -47,20 +47,14 @@ def make(source: random.Random, shape: Shape) -> Inputs:
 
 def decode(inputs: Inputs) -> Decoded:
     """Values with their scales; the float32 is a factor."""
-    sides = []
-    for name in "ab":
-        values = [decode_e2m1(code) for code in unpack_nibbles(inputs.buffers[name])]
-        scales = [decode_e4m3(code) for code in inputs.buffers[f"scale_{name}"]]
-        sides.append(rows_of(scaled(values, scales, GROUP), inputs.shape.k))
+    left, right = decode_groups(inputs, decode_e2m1, unpack_nibbles, decode_e4m3, GROUP)
     (factor,) = unpack_float32(inputs.buffers["factor"])
-    return Decoded(sides[0], sides[1], factor)
+    return Decoded(left, right, factor)
 
 
 def spoil(inputs: Inputs) -> Inputs:
     """An ordinary scale of B, the largest of those, one exponent step higher."""
-    scales = inputs.buffers["scale_b"]
-    place = scales.index(max(SCALES))
-    return with_byte(inputs, "scale_b", place, scales[place] + 8)
+    return spoil_scale(inputs, SCALES, 8)
 
 
 PROBE = Probe(
