@@ -33,6 +33,6 @@ def build_for(builds: Iterable[EngineBuild], engine: str, version: str, cuda: st
     )
 
 
-def engine_of_build(engine: Engine, build: EngineBuild) -> Engine:
-    """The engine's records for another build of the release: its CUDA is that of the build, its toolkit not known."""
-    return replace(engine, release=replace(engine.release, cuda=build.cuda, toolkit=None))
+def with_cuda(engine: Engine, cuda: str) -> Engine:
+    """The engine's records for another build of the release: compiled with ``cuda``, its toolkit not known."""
+    return replace(engine, release=replace(engine.release, cuda=cuda, toolkit=None))

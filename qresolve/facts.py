@@ -175,6 +175,18 @@ class FactTable:
                 self.values[key] = found
         return found or UNKNOWN
 
+    def with_all(self, prefix: str, fact: Fact) -> FactTable:
+        """A copy in which every key that starts with ``prefix`` has this one fact."""
+        derive = self.derive
+
+        def derived(key: str) -> Fact | None:
+            if key.startswith(prefix):
+                return fact
+            return None if derive is None else derive(key)
+
+        known = {key: value for key, value in self.values.items() if not key.startswith(prefix)}
+        return FactTable(vocabulary=self.vocabulary, values=known, derive=derived)
+
     def with_values(self, values: Mapping[str, Value | None], source: str) -> FactTable:
         """A copy in which ``values`` hold (None: unknown)."""
         changed = dict(self.values)

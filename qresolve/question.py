@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from qresolve.builds import build_for, engine_of_build, same_lane
+from qresolve.builds import build_for, same_lane, with_cuda
 from qresolve.errors import UsageError
 from qresolve.knowledge.engine import engine_names, load_engine, read_releases
 from qresolve.knowledge.load import read_formats, read_workload
@@ -96,7 +96,7 @@ class Question:
         if not self.opens:
             self.unmeasured.add(release)
             self.wheels.setdefault(release, {})
-        return engine_of_build(loaded, build)
+        return with_cuda(loaded, build.cuda)
 
     def open_wheel(self, release: str, row: WheelRow) -> None:
         """Take in a wheel that the wheel index does not know. Of the engine's own its CUDA is the build's."""
@@ -106,7 +106,7 @@ class Question:
         if cuda is None:
             return
         if not same_lane(cuda, engine.release.cuda):
-            engine = replace(engine, release=replace(engine.release, cuda=cuda, toolkit=None))
+            engine = with_cuda(engine, cuda)
         self._engines[release] = engine
         self.compiled.add(release)
 

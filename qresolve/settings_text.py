@@ -36,6 +36,11 @@ class EnvironmentPaths:
     programs: str
     site_packages: str
 
+    @property
+    def placeholders(self) -> dict[str, str]:
+        """The names of placeholders with what they stand for."""
+        return {"env": self.environment, "env_bin": self.programs, "site_packages": self.site_packages}
+
     @classmethod
     def of_venv(cls, environment: str, python: str) -> EnvironmentPaths:
         """The layout of a virtual environment on Linux that need not exist yet; ``python`` is ``X.Y``."""
@@ -57,11 +62,7 @@ def fill_placeholders(settings: Iterable[Setting], paths: EnvironmentPaths) -> t
     Raises:
         DataInvalid: an unknown placeholder.
     """
-    known = {
-        "env": paths.environment,
-        "env_bin": paths.programs,
-        "site_packages": paths.site_packages,
-    }
+    known = paths.placeholders
 
     def filled(setting: Setting, value: Value) -> Value:
         if not isinstance(value, str):

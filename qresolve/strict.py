@@ -82,6 +82,15 @@ class Table:
         """An integer."""
         return self._typed(key, int, default)
 
+    def check_schema(self, version: int) -> None:
+        """Refuse a document of another form than ``version``.
+
+        Raises:
+            DataInvalid: it is one, or does not say.
+        """
+        if self.whole("schema") != version:
+            raise self.fail("schema", f"must be {version}")
+
     def flag(self, key: str, *, default: bool | None = None) -> bool:
         """A boolean."""
         self._asked.add(key)

@@ -69,8 +69,7 @@ def parse_lockstep_rules(table: Table) -> LockstepRules:
     Raises:
         DataInvalid: an unknown or missing key, or a name that is both member and exception.
     """
-    if table.whole("schema") != 1:
-        raise table.fail("schema", "must be 1")
+    table.check_schema(1)
     names: dict[str, list[str]] = {"member": [], "exception": []}
     for kind, found in names.items():
         for entry in table.tables(kind):

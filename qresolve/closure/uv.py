@@ -23,6 +23,7 @@ from qresolve.lock.model import LockedPackage, LockedWheel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from datetime import datetime
 
     from packaging.tags import Tag
 
@@ -155,6 +156,13 @@ def parse_cutoff(text: str) -> str:
         raise UsageError(f"not a date or moment: {text!r}", hint="--exclude-newer 2026-11-30") from error
     if moment.tzinfo is None:
         raise UsageError(f"the cutoff {text!r} names no time zone", hint=f"--exclude-newer {text}Z")
+    return in_utc(moment)
+
+
+def in_utc(moment: datetime) -> str:
+    """A moment in UTC as RFC 3339 with a Z."""
+    from datetime import UTC  # noqa: PLC0415
+
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 

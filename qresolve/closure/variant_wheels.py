@@ -265,11 +265,11 @@ def read_metadata(wheel: LockedWheel, client: HttpClient) -> str:
 
 def _shown(upload_time: str | None) -> str | None:
     """An upload time as the lock has it, in UTC with a Z."""
-    from datetime import UTC, datetime  # noqa: PLC0415
+    from datetime import datetime  # noqa: PLC0415
 
-    if upload_time is None:
-        return None
-    return datetime.fromisoformat(upload_time).astimezone(UTC).isoformat().replace("+00:00", "Z")
+    from qresolve.closure.uv import in_utc  # noqa: PLC0415
+
+    return None if upload_time is None else in_utc(datetime.fromisoformat(upload_time))
 
 
 def _read_text(url: str, client: HttpClient) -> tuple[str | None, str]:

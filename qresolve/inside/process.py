@@ -54,6 +54,11 @@ class ScriptEnd:
         """The last line that it said, or an empty text."""
         return self.said.splitlines()[-1].strip() if self.said.strip() else ""
 
+    @property
+    def reason(self) -> str:
+        """Why there is no answer: how it ended, with its last line."""
+        return f"{self.how}{f': {self.last}' if self.last else ''}"
+
 
 def _signal_name(number: int) -> str:
     try:

@@ -35,8 +35,7 @@ def parse_devices(table: Table) -> Mapping[int, Device]:
     Raises:
         DataInvalid: a key is missing or unknown, or an sm stands twice.
     """
-    if table.whole("schema") != 1:
-        raise table.fail("schema", "must be 1")
+    table.check_schema(1)
     table.day("checked")
     table.text("source")
     found: dict[int, Device] = {}

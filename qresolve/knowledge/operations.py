@@ -40,8 +40,7 @@ def parse_operations(table: Table) -> tuple[Operation, ...]:
     Raises:
         DataInvalid: a key is missing or unknown, both or neither of engine and library, or a name stands twice.
     """
-    if table.whole("schema") != 1:
-        raise table.fail("schema", "must be 1")
+    table.check_schema(1)
     table.day("checked")
     found: dict[tuple[str | None, str | None, str], Operation] = {}
     for row in table.tables("operation"):

@@ -38,8 +38,7 @@ def parse_predicates(table: Table) -> tuple[CompiledPredicate, ...]:
     Raises:
         DataInvalid: a key is missing or unknown, or a condition stands twice.
     """
-    if table.whole("schema") != 1:
-        raise table.fail("schema", "must be 1")
+    table.check_schema(1)
     table.day("checked")
     found: dict[tuple[str, str], CompiledPredicate] = {}
     for row in table.tables("predicate"):

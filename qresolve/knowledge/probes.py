@@ -22,8 +22,7 @@ def parse_probes(table: Table) -> Mapping[str, str]:
     Raises:
         DataInvalid: a key is missing or unknown, or a scheme has two probes.
     """
-    if table.whole("schema") != 1:
-        raise table.fail("schema", "must be 1")
+    table.check_schema(1)
     table.day("checked")
     found: dict[str, str] = {}
     for row in table.tables("probe"):

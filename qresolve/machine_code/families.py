@@ -82,8 +82,7 @@ def parse_families(table: Table) -> Families:
     Raises:
         DataInvalid: a key is missing or unknown, a pattern is none, an id stands twice, or nothing recognises a family.
     """
-    if table.whole("schema") != 1:
-        raise table.fail("schema", "must be 1")
+    table.check_schema(1)
     checked = table.day("checked")
     families: dict[str, Family] = {}
     for row in table.tables("family"):

@@ -74,8 +74,7 @@ def parse_instructions(table: Table) -> Instructions:
     Raises:
         DataInvalid: a key is missing or unknown, a pattern is none, or a name stands twice.
     """
-    if table.whole("schema") != 1:
-        raise table.fail("schema", "must be 1")
+    table.check_schema(1)
     products: dict[str, Product] = {}
     for row in table.tables("product"):
         computes = []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from qresolve.knowledge.load import schemes_by_key
 from qresolve.knowledge.predicates import read_predicates
 from qresolve.verify.environment import facts_here, read_host_facts
-from qresolve.verify.evidence import Binds, Evidence, Outcome
+from qresolve.verify.evidence import Binds, Outcome
 from qresolve.verify.images import installed_images, look_at_images
 from qresolve.verify.plugins import engine_plugin, library_plugin
 from qresolve.verify.plugins.plugin import Asked, Predicates
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from qresolve.facts import Value
     from qresolve.knowledge.records import Engine, Workload
-    from qresolve.verify.evidence import FormatRow
+    from qresolve.verify.evidence import Evidence, FormatRow
     from qresolve.verify.plugins.plugin import Looking
     from qresolve.verify.selection import Picked
 
@@ -148,12 +148,5 @@ def _builds(looking: Looking, asked: Sequence[Asked], picks: Picks, progress: Pr
 
 def unasked(row: FormatRow, why: str, *, outcome: Outcome = Outcome.UNPROVED) -> Evidence:
     """Evidence of rung 5 for a row that no selector was asked about."""
-    return Evidence(
-        rung=SELECTION.number,
-        binds=SELECTION.binds,
-        subject=row.engine or "no engine",
-        outcome=outcome,
-        about=row,
-        why=why,
-        implies="unsupported" if outcome is Outcome.REFUTED else None,
-    )
+    implies = "unsupported" if outcome is Outcome.REFUTED else None
+    return SELECTION.observed(row, row.engine or "no engine", outcome, why=why, implies=implies)

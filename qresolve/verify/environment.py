@@ -11,9 +11,10 @@ import platform
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from qresolve.builds import with_cuda
 from qresolve.facts import ABSENT, UNSET, Scope
 from qresolve.gates import leaves
 from qresolve.knowledge.engine import engine_names, load_engine, read_distribution
@@ -56,6 +57,11 @@ class Environment:
     def python(self) -> Path:
         """Its interpreter."""
         return self.interpreter.executable
+
+    def cuda_part(self, name: str) -> str | None:
+        """The CUDA release (``13.0``) of a part of the toolkit, whatever its suffix (``nvidia-cuda-nvrtc-cu12``)."""
+        version = next((version for one, version in self.versions.items() if one.startswith(name)), None)
+        return None if version is None else ".".join(version.split(".")[:2])
 
     def configuration(self) -> dict[str, Value]:
         """The engine's configuration as facts: ``config.…``."""
@@ -131,7 +137,7 @@ def load_installed(name: str, versions: Mapping[str, str]) -> Engine:
     engine = load_engine(name, version.public)
     claimed = parse_cuda_claim(str(version), (), toolkit="") if version.local else None
     if claimed is not None and claimed != engine.release.cuda:
-        engine = replace(engine, release=replace(engine.release, cuda=claimed, toolkit=None))
+        engine = with_cuda(engine, claimed)
     return engine
 
 
@@ -176,12 +182,10 @@ def loads_nvrtc_builtins(environment: Environment) -> bool | None:
 
     None where the loader's cache cannot be asked.
     """
-    version = next(
-        (version for name, version in environment.versions.items() if name.startswith("nvidia-cuda-nvrtc")), None
-    )
-    if version is None:
+    release = environment.cuda_part("nvidia-cuda-nvrtc")
+    if release is None:
         return False
-    wanted = f"libnvrtc-builtins.so.{'.'.join(version.split('.')[:2])}"
+    wanted = f"libnvrtc-builtins.so.{release}"
     folders = environment.variables.get("LD_LIBRARY_PATH", "").split(":")
     if any(folder and os.path.exists(os.path.join(folder, wanted)) for folder in folders):  # noqa: PTH110, PTH118
         return True
@@ -211,7 +215,7 @@ def variable_facts(environment: Environment, vocabulary: Vocabulary) -> dict[str
         text = environment.variables.get(name)
         if kind.unfixed is not None:
             placed = {
-                str(choice).format_map(_Placeholders(paths.environment, paths.programs, paths.site_packages)): choice
+                str(choice).format_map(_Placeholders(paths.placeholders)): choice
                 for choice in kind.choices
                 if choice != kind.unfixed
             }
@@ -228,8 +232,7 @@ def variable_facts(environment: Environment, vocabulary: Vocabulary) -> dict[str
 
 
 class _Placeholders(dict[str, str]):
-    def __init__(self, environment: str, programs: str, site_packages: str) -> None:
-        super().__init__(env=environment, env_bin=programs, site_packages=site_packages)
+    """What placeholders stand for; one of a variable's earlier value stays as it is."""
 
     def __missing__(self, key: str) -> str:
         return f"{{{key}}}"
@@ -248,13 +251,11 @@ def facts_here(
 ) -> FactTable:
     """The facts of one row in this environment."""
     known, beside = host
-    runtime = next(
-        (version for name, version in environment.versions.items() if name.startswith("nvidia-cuda-runtime")), None
-    )
+    runtime = environment.cuda_part("nvidia-cuda-runtime")
     assumed: dict[str, Value] = {**beside, **variable_facts(environment, engine.vocabulary)}
     assumed |= environment.configuration()
     if runtime is not None:
-        assumed["runtime.cudart"] = ".".join(runtime.split(".")[:2])
+        assumed["runtime.cudart"] = runtime
     from qresolve.measured import toolchain_fact  # noqa: PLC0415
 
     table = facts_of(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from qresolve.arch import driver_choice
 from qresolve.completions import answer_from
-from qresolve.facts import FactTable
+from qresolve.facts import UNKNOWN
 from qresolve.gates import All, AnyOf, Compare, Named, Not, kleene, leaves
 from qresolve.machine_code.families import read_families
 from qresolve.machine_code.instructions import read_instructions
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from qresolve.arch import Architectures, ImageArch
-    from qresolve.facts import Fact
+    from qresolve.facts import FactTable
     from qresolve.gates import Expression
     from qresolve.knowledge.records import Route, Scheme
     from qresolve.machine_code.instructions import Product
@@ -57,22 +57,12 @@ class Look:
 
 def image_facts(route: Route, facts: FactTable) -> tuple[str, ...]:
     """The ``image.`` facts on which the route's execution gates hang here, others taken as known."""
-    answer = answer_from(_without_images(facts))
+    answer = answer_from(facts.with_all("image.", UNKNOWN))
     return tuple(
         dict.fromkeys(
             leaf.fact for gate in route.execute for leaf in _open(gate.when, answer) if leaf.fact.startswith("image.")
         )
     )
-
-
-def _without_images(facts: FactTable) -> FactTable:
-    derive = facts.derive
-    known = {key: fact for key, fact in facts.values.items() if not key.startswith("image.")}
-
-    def but_images(key: str) -> Fact | None:
-        return None if key.startswith("image.") or derive is None else derive(key)
-
-    return FactTable(vocabulary=facts.vocabulary, values=known, derive=but_images)
 
 
 def _open(expression: Expression, answer: Callable[[Compare], bool | None]) -> Iterator[Compare]:
@@ -112,7 +102,7 @@ def look_at_images(
         return tuple(rung.observed(row, route.name, outcome, why=why) for rung in (IMAGES, FAMILIES, INSTRUCTIONS))
     units = {fact: _Unit(fact, scheme, row.sm, libraries, architectures) for fact in needed}
     gates = [gate.when for gate in route.execute if any(leaf.fact in units for leaf in leaves(gate.when))]
-    known = answer_from(_without_images(facts))
+    known = answer_from(facts.with_all("image.", UNKNOWN))
     found = []
     for rung, ask in ((IMAGES, _Unit.image), (FAMILIES, _Unit.family), (INSTRUCTIONS, _Unit.instruction)):
         looks = {fact: ask(unit) for fact, unit in units.items()}

@@ -51,10 +51,11 @@ class InstalledLibraries:
         folder = self._folders.get(project)
         return folder.parent if folder is not None else None
 
-    def find(self, project: str, stem: str) -> InstalledLibrary | None:
-        """As calling it, but without reading the library."""
-        path = find_installed(self.binaries(project), stem)
-        return None if path is None else InstalledLibrary(path=path, scan=None, problem="not read")
+    def files(self, project: str, stems: Iterable[str]) -> tuple[Path, ...]:
+        """Those of the libraries that are installed, in the order of the stems; none is read."""
+        root = self.root(project)
+        found = (find_installed(self.binaries(project), stem) for stem in stems)
+        return () if root is None else tuple(root / path for path in found if path is not None)
 
     def binaries(self, project: str) -> tuple[str, ...]:
         """The binaries that a distribution's RECORD lists, below the folder of packages; none where there is none."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from qresolve.inside.process import SCRIPTS, run_script
 from qresolve.knowledge.operations import read_operations
 from qresolve.verify.evidence import Binds, Evidence, Outcome
+from qresolve.verify.plugins.vllm import main_libraries
 from qresolve.verify.rungs import OPERATION
 
 if TYPE_CHECKING:
@@ -39,12 +40,7 @@ def launch_operations(looking: Looking, operations: Sequence[Operation]) -> dict
     found = {}
     for file in dict.fromkeys(one.file for one in operations):
         names = [one.name for one in operations if one.file == file]
-        root = looking.libraries.root("vllm")
-        libraries = [
-            str(root / library.path)
-            for stem in ("_C_stable_libtorch", "_C")
-            if root is not None and (library := looking.libraries.find("vllm", stem)) is not None
-        ]
+        libraries = [str(path) for path in main_libraries(looking.libraries)]
         end = run_script(
             looking.environment.python,
             SCRIPTS / "operations.py",
@@ -53,7 +49,7 @@ def launch_operations(looking: Looking, operations: Sequence[Operation]) -> dict
             limit=looking.limit,
             bytecode=looking.bytecode,
         )
-        nothing = ({"problem": f"{end.how}{f': {end.last}' if end.last else ''}"},)
+        nothing = ({"problem": end.reason},)
         found[file] = end.lines or nothing
     return found
 

@@ -14,7 +14,7 @@ from qresolve.data import data_folder
 from qresolve.inside.process import run_script
 from qresolve.knowledge.probes import read_probes
 from qresolve.verify.built import judge_built
-from qresolve.verify.evidence import Binds, Evidence, Outcome
+from qresolve.verify.evidence import Outcome
 from qresolve.verify.plugins.plugin import Compiled
 from qresolve.verify.rungs import LAUNCH, TOOLCHAIN
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from qresolve.knowledge.records import Scheme
-    from qresolve.verify.evidence import FormatRow
+    from qresolve.verify.evidence import Binds, Evidence, FormatRow
     from qresolve.verify.plugins.plugin import Looking
 
 CONTROL = "bf16"
@@ -79,7 +79,7 @@ def compile_probes(looking: Looking, sm: int, names: Sequence[str], folder: Path
     answer = end.lines[-1] if end.lines else {}
     probes = answer.get("probes")
     if not isinstance(probes, dict):
-        return Compiled(sm=sm, folder=folder, probes={}, problem=f"{end.how}{f': {end.last}' if end.last else ''}")
+        return Compiled(sm=sm, folder=folder, probes={}, problem=end.reason)
     return Compiled(sm=sm, folder=folder, probes={str(name): dict(facts) for name, facts in probes.items()})
 
 
@@ -151,7 +151,7 @@ def launch_probes(looking: Looking, compiled: Compiled) -> Launched:
         limit=_LAUNCH_LIMIT * (len(wanted) + 1),
         site=False,
     )
-    nothing: dict[str, Any] = {"why": f"{end.how}{f': {end.last}' if end.last else ''}"}
+    nothing: dict[str, Any] = {"why": end.reason}
     answer = end.lines[-1] if end.lines else nothing
     driver = answer.get("driver") or {}
     return Launched(
@@ -166,16 +166,7 @@ def launch_evidence(row: FormatRow, native: Evidence, launched: Launched) -> tup
     name = read_probes().get(row.key)
 
     def told(outcome: Outcome, subject: str, why: str | None, seen: str | None = None) -> Evidence:
-        return Evidence(
-            rung=LAUNCH.number,
-            binds=LAUNCH.binds,
-            subject=subject,
-            outcome=outcome,
-            about=row,
-            seen=seen,
-            why=why,
-            source=launched.driver or None,
-        )
+        return LAUNCH.observed(row, subject, outcome, seen=seen, why=why, source=launched.driver or None)
 
     if name is None:
         return (told(Outcome.SKIPPED, LAUNCH.looks_at, "no probe multiplies as it does"),)

@@ -8,22 +8,24 @@ environment, and nothing is proved.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qresolve.classes import CLASSES, at_least_as_good
 from qresolve.completions import TooManyCompletions, possible
-from qresolve.facts import Fact, FactTable
+from qresolve.facts import Fact
 from qresolve.selector import BROKEN, UNKNOWN_CLASS, judge, select
 from qresolve.situation import thresholds_of
-from qresolve.verify.evidence import Evidence, Outcome
+from qresolve.verify.evidence import Outcome
 from qresolve.verify.rungs import SELECTION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from qresolve.facts import FactTable
+    from qresolve.inside.process import ScriptEnd
     from qresolve.knowledge.records import Engine, Ladder, Route
     from qresolve.selector import Outcome as Selected
-    from qresolve.verify.evidence import FormatRow
+    from qresolve.verify.evidence import Evidence, FormatRow
 
 _SHORT = 12  # of a digest, where a person reads it
 
@@ -40,6 +42,12 @@ class Answered:
     problem: str | None = None
     kind: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
+
+
+def unanswered(line: Mapping[str, Any] | None, end: ScriptEnd) -> Answered:
+    """What stands for the answer of a job that failed (``line`` says how) or that gave no line at all."""
+    how = str(line["failed"]) if line is not None else end.how
+    return Answered(problem=f"{how}{f' (it said: {end.last[:200]})' if end.last else ''}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +112,11 @@ def simulated_routes(engine: Engine, ladder: Ladder, facts: FactTable) -> frozen
 
 def classes_here(engine: Engine, ladder: Ladder, route: Route, facts: FactTable) -> tuple[Selected, ...]:
     """Every outcome that the picked route can have on these facts, its images left aside: rungs 1 to 3 look at them."""
+    loads = Fact(value="sass", source="left to the rungs that look at images")
     try:
-        found = possible(lambda answer: judge(route, answer), _with_images(facts), thresholds_of(engine, ladder))
+        found = possible(
+            lambda answer: judge(route, answer), facts.with_all("image.", loads), thresholds_of(engine, ladder)
+        )
     except TooManyCompletions:
         return ()
     return tuple(one.outcome for one in found)
@@ -114,19 +125,6 @@ def classes_here(engine: Engine, ladder: Ladder, route: Route, facts: FactTable)
 def _one_class(outcomes: Sequence[Selected]) -> str | None:
     verdicts = {one.verdict for one in outcomes}
     return verdicts.pop() if len(verdicts) == 1 else None
-
-
-def _with_images(facts: FactTable) -> FactTable:
-    derive = facts.derive
-    loads = Fact(value="sass", source="left to the rungs that look at images")
-
-    def but_images(key: str) -> Fact | None:
-        if key.startswith("image."):
-            return loads
-        return None if derive is None else derive(key)
-
-    known = {key: fact for key, fact in facts.values.items() if not key.startswith("image.")}
-    return FactTable(vocabulary=facts.vocabulary, values=known, derive=but_images)
 
 
 def routes_named(engine: Engine, ladder: Ladder, picked: str, kind: str) -> tuple[Route, ...]:
@@ -163,17 +161,7 @@ def _picked(
         seen = f"{seen} ({answered.kind})"
     files = ", ".join(f"{path} sha256:{digest[:_SHORT]}" for path, digest in answered.files.items())
     return Picked(
-        evidence=Evidence(
-            rung=SELECTION.number,
-            binds=SELECTION.binds,
-            subject=subject,
-            outcome=outcome,
-            about=row,
-            seen=seen,
-            why=why,
-            source=files or None,
-            implies=implies,
-        ),
+        evidence=SELECTION.observed(row, subject, outcome, seen=seen, why=why, source=files or None, implies=implies),
         route=route,
         class_=class_,
     )

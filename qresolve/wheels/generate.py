@@ -75,8 +75,7 @@ def parse_sources(table: Table) -> Sources:
     Raises:
         DataInvalid: unknown or missing keys.
     """
-    if table.whole("schema") != 1:
-        raise table.fail("schema", "must be 1")
+    table.check_schema(1)
     wheels = []
     for entry in table.tables("wheel"):
         wheels.append(

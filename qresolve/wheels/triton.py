@@ -103,8 +103,7 @@ def parse_request(table: Table) -> TritonRequest:
     Raises:
         DataInvalid: unknown or missing keys, or a pattern that is none.
     """
-    if table.whole("schema") != 1:
-        raise table.fail("schema", "must be 1")
+    table.check_schema(1)
     products = []
     for entry in table.tables("product"):
         product = Product(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from qresolve.builds import build_for, engine_of_build, same_lane
+from qresolve.builds import build_for, same_lane, with_cuda
 from qresolve.cli.lock import parse_indexes
 from qresolve.errors import NoResolution
 from qresolve.knowledge.engine import load_engine, read_releases
@@ -122,7 +122,7 @@ def test_what_the_default_index_lacks_of_flashinfer_comes_from_its_own_index_in_
     assert found["flashinfer-jit-cache"][0] == "https://flashinfer.ai/whl/cu130"
     build = build_for(BOOK.builds, "vllm", "0.21.0", "12.9")
     assert build is not None
-    old = engine_of_build(load_engine("vllm", "0.21.0"), build)
+    old = with_cuda(load_engine("vllm", "0.21.0"), build.cuda)
     assert chosen(old, "12.9")["flashinfer-jit-cache"][0] == "https://flashinfer.ai/whl/cu129"
 
 
@@ -148,7 +148,7 @@ def test_the_packages_of_a_pair_are_held_at_the_pinned_version() -> None:
 def test_a_build_of_the_engine_comes_from_its_own_index() -> None:
     build = build_for(BOOK.builds, "vllm", "0.21.0", "12.9")
     assert build is not None
-    engine = engine_of_build(load_engine("vllm", "0.21.0"), build)
+    engine = with_cuda(load_engine("vllm", "0.21.0"), build.cuda)
     assert (engine.release.cuda, engine.release.toolkit) == ("12.9", None)
     assert chosen(engine, "12.9")["vllm"] == ("https://wheels.vllm.ai/0.21.0/cu129", ("vllm",))
     assert "vllm" not in chosen(load_engine("vllm", "0.21.0"), "13.0")

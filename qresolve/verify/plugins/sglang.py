@@ -12,7 +12,7 @@ from qresolve.audit.ask_selectors import read_predicates
 from qresolve.inside.process import SCRIPTS, run_script
 from qresolve.verify.plugins.plugin import Predicates
 from qresolve.verify.predicates import PredicateAnswer
-from qresolve.verify.selection import Answered
+from qresolve.verify.selection import Answered, unanswered
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -74,8 +74,7 @@ def _answer(  # noqa: PLR0917 - what one row's answer hangs on
     configuration: Mapping[str, object],
 ) -> Answered:
     if line is None or "failed" in line:
-        how = str(line["failed"]) if line is not None else end.how
-        return Answered(problem=f"{how}{f' (it said: {end.last[:200]})' if end.last else ''}")
+        return unanswered(line, end)
     answers = line.get("answers")
     points = answers.get("points") if isinstance(answers, dict) else None
     if not isinstance(points, dict):

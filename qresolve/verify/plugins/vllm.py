@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING
 from qresolve.inside.process import SCRIPTS, run_script
 from qresolve.verify.plugins.plugin import Predicates
 from qresolve.verify.predicates import PredicateAnswer
-from qresolve.verify.selection import Answered
+from qresolve.verify.selection import Answered, unanswered
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
     from typing import Any
 
     from qresolve.inside.process import ScriptEnd
     from qresolve.knowledge.records import Engine
     from qresolve.verify.evidence import FormatRow
+    from qresolve.verify.libraries import InstalledLibraries
     from qresolve.verify.plugins.plugin import Asked, Looking
 
 _DISTRIBUTION = "vllm"
@@ -23,6 +25,11 @@ _DISTRIBUTION = "vllm"
 _MAIN = ("_C_stable_libtorch", "_C")
 # vLLM counts users and looks for models when it is imported; neither is wanted here.
 _QUIET = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR", "OMP_NUM_THREADS": "1"}
+
+
+def main_libraries(libraries: InstalledLibraries) -> tuple[Path, ...]:
+    """The installed files that register vLLM's own operations when torch loads them."""
+    return libraries.files(_DISTRIBUTION, _MAIN)
 
 
 class Vllm:
@@ -66,14 +73,14 @@ class Vllm:
 
     def predicates(self, looking: Looking, operations: Sequence[str], sms: Sequence[int]) -> Predicates:
         """Load the extensions in a process that has torch and a stub driver, and ask."""
-        paths = [library.path for stem in _MAIN if (library := looking.libraries.find(_DISTRIBUTION, stem)) is not None]
         root = looking.libraries.root(_DISTRIBUTION)
+        paths = main_libraries(looking.libraries)
         if not paths or root is None:
             absent = PredicateAnswer(said=None, problem="vLLM's main extension is not installed")
             return Predicates(answers={(name, sm): absent for name in operations for sm in sms}, source=_DISTRIBUTION)
         request = {
             "driver": str(looking.driver),
-            "libraries": [str(root / path) for path in paths],
+            "libraries": [str(path) for path in paths],
             "operations": list(operations),
             "sms": list(sms),
         }
@@ -85,15 +92,15 @@ class Vllm:
             limit=looking.limit,
             bytecode=looking.bytecode,
         )
-        return Predicates(answers=_predicates(end, operations, sms), source=", ".join(paths))
+        return Predicates(
+            answers=_predicates(end, operations, sms), source=", ".join(str(path.relative_to(root)) for path in paths)
+        )
 
 
 def _answers(line: Mapping[str, Any] | None, count: int, end: ScriptEnd, *, release: str) -> list[Answered]:
     """The answers of one job, in the order of its points."""
     if line is None or "failed" in line:
-        how = str(line["failed"]) if line is not None else end.how
-        problem = f"{how}{f' (it said: {end.last[:200]})' if end.last else ''}"
-        return [Answered(problem=problem)] * count
+        return [unanswered(line, end)] * count
     try:
         rows = line["answers"][0]
         if len(rows) != count:
@@ -118,7 +125,7 @@ def _predicates(
     end: ScriptEnd, operations: Sequence[str], sms: Sequence[int]
 ) -> dict[tuple[str, int], PredicateAnswer]:
     unloaded = "; ".join(str(line["problem"]) for line in end.lines if "library" in line)
-    nothing = unloaded or f"{end.how}{f': {end.last}' if end.last else ''}"
+    nothing = unloaded or end.reason
     found = {(name, sm): PredicateAnswer(said=None, problem=nothing) for name in operations for sm in sms}
     for line in end.lines:
         key = (line.get("operation"), line.get("sm"))
