@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-OPERATIONS = HERE.parent / "qresolve" / "inside" / "scripts" / "operations.py"
+OPERATIONS = HERE / "operations" / "operations.py"
 LIBRARIES = (
     ("torch", "torch", "torch_operations.py", ["scaled_mm by tensor", "scaled_mm by row", "bf16"]),
     ("bitsandbytes", "bitsandbytes", "bitsandbytes_operations.py", ["nf4 matmul_4bit"]),

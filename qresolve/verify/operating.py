@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from qresolve.inside.process import SCRIPTS, run_script
+from qresolve.data import data_folder
+from qresolve.inside.process import run_script
 from qresolve.knowledge.operations import read_operations
 from qresolve.verify.evidence import Binds, Evidence, Outcome
 from qresolve.verify.plugins.vllm import main_libraries
@@ -43,7 +44,7 @@ def launch_operations(looking: Looking, operations: Sequence[Operation]) -> dict
         libraries = [str(path) for path in main_libraries(looking.libraries)]
         end = run_script(
             looking.environment.python,
-            SCRIPTS / "operations.py",
+            data_folder("kernels") / "operations" / "operations.py",
             {"file": file, "arguments": {"libraries": libraries}, "operations": names},
             variables=looking.environment.variables,
             limit=looking.limit,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from qresolve.data import data_folder
 from qresolve.inside.process import SCRIPTS, run_script
 from qresolve.verify.plugins.plugin import Predicates
 from qresolve.verify.predicates import PredicateAnswer
@@ -86,7 +87,7 @@ class Vllm:
         }
         end = run_script(
             looking.environment.python,
-            SCRIPTS / "torch_predicates.py",
+            data_folder("kernels") / "torch_predicates.py",
             request,
             variables=looking.environment.variables,
             limit=looking.limit,

@@ -3,7 +3,6 @@
 Source: vllm/_custom_ops.py cutlass_scaled_mm, cutlass_scaled_fp4_mm; vllm/model_executor/kernels/linear/.
 """
 
-# ruff: noqa: D103 - torch's objects have no types here
 from __future__ import annotations
 
 from typing import Any

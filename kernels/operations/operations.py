@@ -12,7 +12,7 @@ Out: ``{"device": {"index", "name", "sm"}, "operation": name, "end": "launched",
 The reference is float64, made from the bits by tables of this file. The spoiled control has one scale twice as large.
 """
 
-# ruff: noqa: BLE001, D103 - torch's objects have no types here, and whatever goes wrong is an answer
+# ruff: noqa: BLE001 - torch's objects have no types here, and whatever goes wrong is an answer
 from __future__ import annotations
 
 import importlib.util
@@ -21,6 +21,7 @@ import os
 import sys
 import traceback
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 FLOAT32 = 2.0**-23
@@ -59,6 +60,18 @@ def decode_e2m1(torch: Any, codes: Any) -> Any:
     """float64 values of four-bit codes: s ee f, bias 1."""
     table = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
     return torch.tensor([*table, *(-value for value in table)], dtype=torch.float64)[codes.long()]
+
+
+def nf4_levels() -> list[float]:
+    """The sixteen levels by their definition: quantiles of the normal distribution (QLoRA, 2023, appendix E)."""
+    quantile = NormalDist().inv_cdf
+    offset = 0.5 * ((1 - 1 / 30) + (1 - 1 / 32))
+
+    def side(count: int) -> list[float]:
+        return [quantile(offset + (0.5 - offset) * step / count) for step in range(count)]
+
+    values = sorted([*side(8), 0.0, *(-value for value in side(7))])
+    return [value / values[-1] for value in values]
 
 
 def e4m3_codes(torch: Any, rows: int, columns: int, *, seed: int) -> Any:

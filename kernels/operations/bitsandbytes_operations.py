@@ -1,13 +1,11 @@
 """bitsandbytes' NF4 product; loaded by operations.py. Source: bitsandbytes/functional.py, autograd/_functions.py."""
 
-# ruff: noqa: D103 - torch's objects have no types here
 from __future__ import annotations
 
 import importlib
-from statistics import NormalDist
 from typing import Any
 
-from operations import BF16, FLOAT32, Case  # type: ignore[import-not-found]
+from operations import BF16, FLOAT32, Case, nf4_levels  # type: ignore[import-not-found]
 
 M, N, K = 64, 128, 512
 BLOCK = 64
@@ -15,18 +13,6 @@ BLOCK = 64
 
 def prepare(_torch: Any, _arguments: dict[str, Any]) -> None:
     importlib.import_module("bitsandbytes")
-
-
-def levels() -> list[float]:
-    """The sixteen levels by their definition: quantiles of the normal distribution (QLoRA, 2023, appendix E)."""
-    quantile = NormalDist().inv_cdf
-    offset = 0.5 * ((1 - 1 / 30) + (1 - 1 / 32))
-
-    def side(count: int) -> list[float]:
-        return [quantile(offset + (0.5 - offset) * step / count) for step in range(count)]
-
-    values = sorted([*side(8), 0.0, *(-value for value in side(7))])
-    return [value / values[-1] for value in values]
 
 
 def nf4(torch: Any, device: Any) -> Case:
@@ -39,7 +25,7 @@ def nf4(torch: Any, device: Any) -> Case:
     codes = packed.view(-1).cpu()
     each = torch.stack((codes >> 4, codes & 15), 1).reshape(N, K).long()
     largest = state.absmax.detach().cpu().double().reshape(N, K // BLOCK)
-    right = torch.tensor(levels(), dtype=torch.float64)[each] * largest.repeat_interleave(BLOCK, 1)
+    right = torch.tensor(nf4_levels(), dtype=torch.float64)[each] * largest.repeat_interleave(BLOCK, 1)
     x = inputs.to(device)
 
     def run(factor: float) -> Any:

@@ -1,6 +1,5 @@
 """torch's own scaled products; loaded by operations.py. Source: torch/_meta_registrations.py meta_scaled_mm."""
 
-# ruff: noqa: D103 - torch's objects have no types here
 from __future__ import annotations
 
 from typing import Any

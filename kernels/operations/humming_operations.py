@@ -4,7 +4,6 @@ Weights and inputs lie on the grid of their format with scales that quantizing f
 code), so that what is multiplied is known exactly.
 """
 
-# ruff: noqa: D103 - torch's objects have no types here
 from __future__ import annotations
 
 import importlib

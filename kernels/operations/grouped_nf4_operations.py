@@ -4,32 +4,18 @@ Its decode kernels are counted by the library itself (``dispatch_counts``): a ca
 here, since a fallback that dequantizes gives right numbers too. What it launches for more rows the profiler names.
 """
 
-# ruff: noqa: D103 - torch's objects have no types here
 from __future__ import annotations
 
 import importlib
-from statistics import NormalDist
 from typing import Any
 
-from operations import BF16, FLOAT32, Case  # type: ignore[import-not-found]
+from operations import BF16, FLOAT32, Case, nf4_levels  # type: ignore[import-not-found]
 
 EXPERTS, N, K, BLOCK = 3, 256, 512, 64
 
 
 def prepare(_torch: Any, _arguments: dict[str, Any]) -> None:
     importlib.import_module("nf4_grouped")
-
-
-def levels() -> list[float]:
-    """The sixteen levels by their definition: quantiles of the normal distribution (QLoRA, 2023, appendix E)."""
-    quantile = NormalDist().inv_cdf
-    offset = 0.5 * ((1 - 1 / 30) + (1 - 1 / 32))
-
-    def side(count: int) -> list[float]:
-        return [quantile(offset + (0.5 - offset) * step / count) for step in range(count)]
-
-    values = sorted([*side(8), 0.0, *(-value for value in side(7))])
-    return [value / values[-1] for value in values]
 
 
 def grouped(torch: Any, device: Any, sizes: tuple[int, ...], *, counted: bool) -> Case:
@@ -43,7 +29,9 @@ def grouped(torch: Any, device: Any, sizes: tuple[int, ...], *, counted: bool) -
     packed = (codes[..., ::2] << 4 | codes[..., 1::2]).to(torch.uint8).to(device)
     wrong = largest.clone()
     wrong.view(-1)[int(largest.argmax())] *= 2
-    values = torch.tensor(levels(), dtype=torch.float64)[codes.long()] * largest.double().repeat_interleave(BLOCK, 2)
+    values = torch.tensor(nf4_levels(), dtype=torch.float64)[codes.long()] * largest.double().repeat_interleave(
+        BLOCK, 2
+    )
     # One row of A stands for (row, expert): zero where the expert is another's.
     left = torch.zeros((sum(sizes), EXPERTS * K), dtype=torch.float64)
     start = 0
