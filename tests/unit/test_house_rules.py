@@ -147,6 +147,11 @@ def test_no_module_imports_an_engine(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
+def test_what_imports_torch_or_triton_stands_in_kernels(name: str) -> None:
+    assert not imported(name) & {"torch", "triton"}
+
+
+@pytest.mark.parametrize("name", FILES)
 def test_every_module_has_a_docstring_and_postponed_annotations(name: str) -> None:
     module = tree(name)
     assert ast.get_docstring(module)

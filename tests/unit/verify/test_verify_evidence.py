@@ -303,6 +303,7 @@ def test_records_of_verify_name_what_there_is() -> None:
     names = {route.name for route in vllm.routes.values()}
     for one in read_operations():
         assert set(one.serves) <= known
+        assert (KERNELS / "operations" / one.file).is_file()
         if one.engine == "vllm":
             assert one.name in names
             assert any(
