@@ -7,7 +7,7 @@ from email.utils import formatdate
 
 import httpx
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qresolve.http.failures import DowngradeRefused, HttpFailed, OfflineRefused, RedirectRefused
@@ -108,6 +108,7 @@ def _pieces(http: object, url: str, headers: dict[str, str] | None = None) -> by
         return b"".join(answer.chunks)
 
 
+@settings(deadline=None)  # each example starts a server, which on a busy machine takes its time
 @given(cuts=st.lists(st.integers(1, 60_000), max_size=4))
 def test_a_body_that_breaks_off_goes_on_where_it_stopped(cuts: list[int]) -> None:
     replies = [Reply(body=CONTENT, ranges=True, most=cut, headers={"ETag": '"one"'}) for cut in cuts]
